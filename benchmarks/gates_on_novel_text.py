@@ -25,7 +25,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from engine.analysis.calibration import DECAYS, POWERS, DevText, calibrate_from_equal_priors  # noqa: E402
-from engine.clusters.artifact import Clustering  # noqa: E402
+from engine.clusters.artifact import FittedClustering  # noqa: E402
 from engine.clusters.centroids import Clusters  # noqa: E402
 from engine.clusters.config import TfidfConfig  # noqa: E402
 from engine.clusters.distances import Distances, measure_distances, open_distances  # noqa: E402
@@ -36,7 +36,7 @@ from engine.mixing.base import FixedGate, Gate  # noqa: E402
 from engine.mixing.cluster import ClusterPosteriorGate, Routing  # noqa: E402
 from engine.mixing.evidence import READINGS, EvidenceRule  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
-from engine.statistics.bootstrap import Change, Loss, Resampled  # noqa: E402
+from engine.statistics.bootstrap import Loss, Resampled, SystemChange  # noqa: E402
 from engine.text.blocks import EvalSample, Tokens  # noqa: E402
 from engine.text.split_names import HeldOutSplit  # noqa: E402
 from engine.text.tokenizer import Tokenizer  # noqa: E402
@@ -211,7 +211,7 @@ def compare(scores: Scores, baseline: str = "prefix", num_steps: int = 300) -> d
 
 
 def _row(resampled: Resampled, name: str, baseline: str, domains: Sequence[str]) -> dict[str, Any]:
-    change = resampled.changes([Change(name, baseline, domain) for domain in domains])
+    change = resampled.changes([SystemChange(name, baseline, domain) for domain in domains])
     assert change is not None
     row = {"gate": name, "perplexity": resampled.value(name, domains), "change_percent": change.value}
     return row | {"low": change.low, "high": change.high}
@@ -307,16 +307,16 @@ def with_centroids(home: Path, mixture: str, scores: Scores) -> Scores:
         return Scores(dev, training, measured(scores.novel, "test"), list(range(len(own))))
 
 
-def _centroids(samples: Sequence[Sequence[str]]) -> Clustering:
+def _centroids(samples: Sequence[Sequence[str]]) -> FittedClustering:
     """A cluster for each sample of documents, around the mean of their vectors."""
     fitted = fit_tfidf([text for texts in samples for text in texts], TfidfConfig())
     embedder = next(one for one in fitted if isinstance(one, TfidfEmbedder))
     centres_KD = np.stack([embedder.embed(texts).vectors_ND.mean(0) for texts in samples])
     clusters = Clusters("centroids", 0, centres_KD.astype(np.float32), np.zeros(0, np.int32), ())
-    return Clustering(clusters, embedder, ())
+    return FittedClustering(clusters, embedder, ())
 
 
-def _distances(clustering: Clustering, tokenizer: Tokenizer, text: EvalSample) -> Distances:
+def _distances(clustering: FittedClustering, tokenizer: Tokenizer, text: EvalSample) -> Distances:
     with tempfile.TemporaryDirectory() as name:
         for _ in measure_distances(clustering, tokenizer, text, Path(name)):
             pass

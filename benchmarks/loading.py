@@ -23,7 +23,7 @@ import torch  # noqa: E402
 
 from engine.config import ModelConfig  # noqa: E402
 from engine.files import ArtifactRef, new_folder  # noqa: E402
-from engine.loading.loaded_base import LoadedBase, load_base  # noqa: E402
+from engine.loading.loaded_base import HostedBase, load_base  # noqa: E402
 from engine.methods.base import Method  # noqa: E402
 from engine.methods.registry import get_method  # noqa: E402
 from engine.models.families import fresh_model, load_model  # noqa: E402
@@ -86,7 +86,7 @@ def load(what: str, root: Path) -> int:
     return sum(one.num_bytes() for one in loaded)
 
 
-def load_experts(root: Path, name: str) -> LoadedBase:
+def load_experts(root: Path, name: str) -> HostedBase:
     """A base with its experts, every byte checked."""
     base = root / name / "base"
     base = base if base.is_dir() else root / "seed"

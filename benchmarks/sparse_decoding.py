@@ -28,7 +28,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from transformers import DynamicCache  # noqa: E402
 
-from engine.clusters.artifact import Clustering  # noqa: E402
+from engine.clusters.artifact import FittedClustering  # noqa: E402
 from engine.clusters.centroids import Clusters  # noqa: E402
 from engine.clusters.config import ClusterConfig, TfidfConfig  # noqa: E402
 from engine.clusters.distances import GrowingContext  # noqa: E402
@@ -66,16 +66,16 @@ def invented_texts(draw: np.random.Generator, num_subjects: int) -> list[str]:
     return [" ".join(draw.choice(words[subject], 60)) for subject in range(num_subjects) for _ in range(6)]
 
 
-def clustering_of(texts: Sequence[str], num_clusters: int) -> Clustering:
+def clustering_of(texts: Sequence[str], num_clusters: int) -> FittedClustering:
     """A clustering of the texts in 100 dimensions."""
     *_, embedder = fit_tfidf(texts, TfidfConfig(scaling="unit_rows"))
     assert isinstance(embedder, TfidfEmbedder)
     *_, clusters = find_clusters(embedder.embed(texts).vectors_ND, ClusterConfig(num_clusters=num_clusters))
     assert isinstance(clusters, Clusters)
-    return Clustering(clusters, embedder, tuple(Document(text).id for text in texts))
+    return FittedClustering(clusters, embedder, tuple(Document(text).id for text in texts))
 
 
-def gate_of(clustering: Clustering, tokenizer: Tokenizer, top_k: int) -> ClusterGate:
+def gate_of(clustering: FittedClustering, tokenizer: Tokenizer, top_k: int) -> ClusterGate:
     """One expert for each cluster."""
     number = clustering.clusters.num_clusters
     routing = Routing(range(number), lambda: GrowingContext(clustering, tokenizer))

@@ -25,7 +25,7 @@ import torch  # noqa: E402
 
 from engine.config import ModelConfig  # noqa: E402
 from engine.files import ArtifactRef, folder_size, new_folder  # noqa: E402
-from engine.loading.loaded_base import LoadedBase  # noqa: E402
+from engine.loading.loaded_base import HostedBase  # noqa: E402
 from engine.methods.mode.config import ModeConfig  # noqa: E402
 from engine.methods.mode.model import ModeModel  # noqa: E402
 from engine.methods.parts.files import save_parts  # noqa: E402
@@ -76,7 +76,7 @@ def load_full(kept: ArtifactRef, device: str) -> None:
 
 
 @torch.inference_mode()
-def switch(hosted: LoadedBase, key: str, kept: ArtifactRef, device: str) -> None:
+def switch(hosted: HostedBase, key: str, kept: ArtifactRef, device: str) -> None:
     """One expert more on a backbone in memory, checked, after its first answer."""
     hosted.add({key: kept})
     ids = torch.zeros(1, 1, dtype=torch.long, device=device)
@@ -99,7 +99,7 @@ def measure(root: Path, requested: Any) -> tuple[dict[str, list[float]], dict[st
     for number in range(requested.rounds + 1):
         wholes.append(save_full(fresh_model(shape, requested.vocabulary, seed=1 + number), root / f"whole-{number}"))
         experts.append(save_expert(load_model(base.folder), base, config, root / f"expert-{number}"))
-    hosted = LoadedBase(base, requested.device)
+    hosted = HostedBase(base, requested.device)
     seconds: dict[str, list[float]] = {"whole": [], "expert": []}
     for number, (full, expert) in enumerate(zip(wholes, experts, strict=True)):
         if requested.cold:

@@ -57,7 +57,7 @@ def load_embedder(folder: Path, seed: Path | None = None, device: str = "cpu") -
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedDocuments:
     """A batch of assigned documents: vectors [N, D], clusters [N], squared distances [N, K], and which are blank."""
 
     vectors_ND: Vectors
@@ -67,7 +67,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Clustering:
+class FittedClustering:
     """Clusters, the embedder of their centres, and the ids of the documents they were fitted on."""
 
     clusters: Clusters
@@ -81,7 +81,7 @@ class Clustering:
                 "Give the SHA-256 of each text, in the order of the vectors.",
             )
 
-    def place(self, texts: Sequence[str]) -> Placed:
+    def place(self, texts: Sequence[str]) -> PlacedDocuments:
         """The nearest cluster of each text, with unconstrained sizes; random clusters assign by hash instead."""
         embedding = self.embedder.embed(texts)
         if not np.isfinite(embedding.vectors_ND).all():
@@ -93,7 +93,7 @@ class Clustering:
         if clusterer_type(self.clusters.method).is_random:
             number, seed = self.clusters.num_clusters, self.clusters.seed
             labels_N = np.array([drawn_cluster(text, number, seed) for text in texts], dtype=np.int32)
-        return Placed(embedding.vectors_ND, labels_N, distances_NK, embedding.is_blank_N)
+        return PlacedDocuments(embedding.vectors_ND, labels_N, distances_NK, embedding.is_blank_N)
 
     def save(self, folder: Path) -> None:
         """Writes the clustering into an empty folder."""
@@ -111,13 +111,13 @@ class Clustering:
         self.embedder.save(folder / _EMBEDDER)
 
 
-def open_clustering(artifact: ArtifactRef, seed: ArtifactRef | None = None, device: str = "cpu") -> Clustering:
+def open_clustering(artifact: ArtifactRef, seed: ArtifactRef | None = None, device: str = "cpu") -> FittedClustering:
     """Loads a clustering after its files were checked against the manifest."""
     artifact.check()
     return load_clustering(artifact.folder, seed, device)
 
 
-def load_clustering(folder: Path, seed: ArtifactRef | None = None, device: str = "cpu") -> Clustering:
+def load_clustering(folder: Path, seed: ArtifactRef | None = None, device: str = "cpu") -> FittedClustering:
     """Loads a clustering; `seed` is the model of a hidden-state embedder on `device`, whose files are checked."""
     try:
         card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
@@ -135,7 +135,7 @@ def load_clustering(folder: Path, seed: ArtifactRef | None = None, device: str =
         raise DamagedFileError(
             f"The embedder in {folder} is not the one that its clusters were fitted with.", "Cluster again."
         )
-    return Clustering(clusters, embedder, ids)
+    return FittedClustering(clusters, embedder, ids)
 
 
 class ClusteringCache:
@@ -143,10 +143,12 @@ class ClusteringCache:
 
     def __init__(self, device: str = "cpu") -> None:
         self._device = device  # where the model of an embedder computes
-        self._clusterings: OrderedDict[tuple[ArtifactRef, ArtifactRef | None], tuple[Clustering, int]] = OrderedDict()
+        self._clusterings: OrderedDict[tuple[ArtifactRef, ArtifactRef | None], tuple[FittedClustering, int]] = (
+            OrderedDict()
+        )
         self._lock = Lock()
 
-    def get(self, kept: ArtifactRef, seed: ArtifactRef | None) -> Clustering:
+    def get(self, kept: ArtifactRef, seed: ArtifactRef | None) -> FittedClustering:
         """A clustering, with the seed model that its embedder reads with, if any."""
         with self._lock:
             if (kept, seed) not in self._clusterings:
@@ -166,7 +168,7 @@ Columns = dict[str, NDArray[Any]]
 
 
 def place(
-    clustering: Clustering, documents: Iterable[SourceDocument], total: int, map_share: float = 1.0
+    clustering: FittedClustering, documents: Iterable[SourceDocument], total: int, map_share: float = 1.0
 ) -> Generator[Progress, None, tuple[ClusteredDocuments, Mapped]]:
     """Assigns documents; returns them in the order of their ids, and vectors of a share of them for the map.
 
@@ -183,7 +185,7 @@ def place(
 
 
 def _columns(
-    clustering: Clustering,
+    clustering: FittedClustering,
     batch: Sequence[SourceDocument],
     fitted: tuple[NDArray[Any], NDArray[np.int32]],
     map_share: float,
@@ -208,7 +210,7 @@ def _columns(
     }
 
 
-def _empty(clustering: Clustering) -> Columns:
+def _empty(clustering: FittedClustering) -> Columns:
     """Empty columns."""
     flags = ("is_blank_N", "is_fitted_N", "is_pinned_N", "is_mapped_N")
     types: dict[str, Any] = {

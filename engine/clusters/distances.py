@@ -27,7 +27,7 @@ from engine.errors import ScoresError
 from engine.events import Progress
 
 if TYPE_CHECKING:
-    from engine.clusters.artifact import Clustering
+    from engine.clusters.artifact import FittedClustering
     from engine.text.blocks import EvalSample, Tokens
     from engine.text.tokenizer import TextStream, Tokenizer
 
@@ -37,7 +37,7 @@ _FURTHER, _NEAREST, _KNOWN, _CARD = "further.npy", "nearest.npy", "known.npy", "
 class GrowingContext:
     """The text that a gate measures, token by token; a BOS token begins a new text."""
 
-    def __init__(self, clustering: Clustering, tokenizer: Tokenizer) -> None:
+    def __init__(self, clustering: FittedClustering, tokenizer: Tokenizer) -> None:
         self._clustering, self._tokenizer = clustering, tokenizer
         self._begin()
 
@@ -130,7 +130,7 @@ class Distances:
 
 
 def measure_distances(
-    clustering: Clustering, tokenizer: Tokenizer, text: EvalSample, folder: Path
+    clustering: FittedClustering, tokenizer: Tokenizer, text: EvalSample, folder: Path
 ) -> Iterator[Progress]:
     """Writes the squared distances before every token of a text into a folder.
 
@@ -142,7 +142,7 @@ def measure_distances(
     shape = (clustering.clusters.num_clusters, total)
     further_KX = np.lib.format.open_memmap(folder / _FURTHER, mode="w+", dtype=np.float32, shape=shape)
     nearest_X, known_X = np.zeros(total, dtype=np.float32), np.zeros(total, dtype=np.int32)
-    stop, reader = 0, _Reader(clustering, tokenizer, text.tokens)
+    stop, reader = 0, _DistanceReader(clustering, tokenizer, text.tokens)
     for number in range(len(text.starts_N)):
         inputs, _ = text.block(number)
         start, stop = stop, stop + len(inputs)
@@ -158,10 +158,10 @@ def measure_distances(
     (folder / _CARD).write_text(json.dumps(card), encoding="utf-8")
 
 
-class _Reader:
+class _DistanceReader:
     """Follows the documents of a split, block by block in the order of the text."""
 
-    def __init__(self, clustering: Clustering, tokenizer: Tokenizer, tokens: Tokens) -> None:
+    def __init__(self, clustering: FittedClustering, tokenizer: Tokenizer, tokens: Tokens) -> None:
         self._clustering, self._tokenizer, self._tokens = clustering, tokenizer, tokens
         self._context = GrowingContext(clustering, tokenizer)
         self._read_to = 0  # the position after the last token that was read

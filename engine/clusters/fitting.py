@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from engine.clusters.artifact import BATCH, Clustering
+from engine.clusters.artifact import BATCH, FittedClustering
 from engine.clusters.centroids import Clusters, Labels, is_divided, positions
 from engine.clusters.clusterer_type import clusterer_type
 from engine.clusters.config import ClusterConfig, TfidfConfig
@@ -69,7 +69,7 @@ class SampleFacts:
 class Fitted:
     """A clustering with its word descriptions, and facts about the sample that it was fitted on."""
 
-    clustering: Clustering
+    clustering: FittedClustering
     words: Words
     facts: SampleFacts | None = None
 
@@ -83,7 +83,7 @@ class Fitted:
             self.words.save(folder / "words")
 
 
-def words_of(clustering: Clustering, folder: Path) -> Words:
+def words_of(clustering: FittedClustering, folder: Path) -> Words:
     """The word descriptions of the clustering in a folder."""
     if isinstance(clustering.embedder, TfidfEmbedder):
         return Words(clustering.embedder, clustering.clusters.centres_KD)
@@ -111,7 +111,7 @@ def fit(
     vectors_ND = yield from embed(sample, embedder or by_words)
     clusters_fitted, facts = yield from find_apart(vectors_ND, clusters, embedder or by_words)
     ids = tuple(row["id"] for row in read_rows(sample))
-    clustering = Clustering(clusters_fitted, embedder or by_words, ids)
+    clustering = FittedClustering(clusters_fitted, embedder or by_words, ids)
     if embedder is None:
         facts = replace(facts, unspaced_share=unspaced.share)
         return Fitted(clustering, Words(by_words, clusters_fitted.centres_KD), facts)

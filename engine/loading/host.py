@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Condition, Lock
 from typing import Any, TypeVar
 
-from engine.clusters.artifact import Clustering, ClusteringCache
+from engine.clusters.artifact import ClusteringCache, FittedClustering
 from engine.clusters.distances import GrowingContext
 from engine.config import SamplingConfig
 from engine.device import choose_device
@@ -310,7 +310,7 @@ class Host:
     def _gate(self, plan: GenerationPlan) -> Gate:
         return gate_of(plan, lambda: GrowingContext(self._clustering(plan), self._tokenizer(plan)))
 
-    def _clustering(self, plan: GenerationPlan) -> Clustering:
+    def _clustering(self, plan: GenerationPlan) -> FittedClustering:
         assert plan.route is not None
         clustering = self._clusterings.get(plan.route.clustering, plan.route.seed)
         self._cache.evict_idle(self._other_bytes())

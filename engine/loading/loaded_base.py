@@ -121,7 +121,7 @@ def hold_in(modules: list[nn.Module], precision: ServePrecision) -> None:
                     tensor.data = tensor.data.float()
 
 
-class LoadedBase:
+class HostedBase:
     """A base's experts by their keys. `view` opens some of them for one request; the experts do not change."""
 
     def __init__(
@@ -192,11 +192,11 @@ class LoadedBase:
         return [groups[host_key] for host_key in sorted(groups, reverse=True)]
 
 
-def load_base(base: ArtifactRef, experts: Mapping[str, ArtifactRef], device: torch.device | str = "cpu") -> LoadedBase:
+def load_base(base: ArtifactRef, experts: Mapping[str, ArtifactRef], device: torch.device | str = "cpu") -> HostedBase:
     """These experts of a base, loaded; raises ModelError when there is none."""
     if not experts:
         raise ModelError("No expert was given to load.", "Choose an expert.")
-    loaded = LoadedBase(base, device)
+    loaded = HostedBase(base, device)
     loaded.add(experts)
     return loaded
 
@@ -206,7 +206,7 @@ _Name = tuple[str, ServePrecision]
 
 @dataclass(frozen=True)
 class _CachedBase:
-    model: LoadedBase
+    model: HostedBase
     num_bytes: int
     keys: tuple[str, ...]  # experts that may be used: while others are read, the model's own keys are ahead of these
 
@@ -236,7 +236,7 @@ class ModelCache:
         precision: ServePrecision = "stored",
         *,
         is_first: bool = True,
-    ) -> LoadedBase:
+    ) -> HostedBase:
         """A base with at least these experts (by key), loaded and checked if need be.
 
         A request that asks again, for its next piece of text, is not another hit: `is_first` is False.
@@ -261,11 +261,11 @@ class ModelCache:
             else:
                 with self._lock:
                     self._models.pop(name, None)
-                model, cached = LoadedBase(base, self._device, precision), None  # the old one goes before it is filled
+                model, cached = HostedBase(base, self._device, precision), None  # the old one goes before it is filled
             self._read(name, model, experts)
             return model
 
-    def _ready(self, name: _Name, experts: Mapping[str, ArtifactRef]) -> LoadedBase | None:
+    def _ready(self, name: _Name, experts: Mapping[str, ArtifactRef]) -> HostedBase | None:
         """The base, if it has all of these experts. The caller holds the lock."""
         cached = self._models.get(name)
         if cached is None or not set(experts) <= set(cached.keys):
@@ -273,7 +273,7 @@ class ModelCache:
         self._models.move_to_end(name)
         return cached.model
 
-    def _read(self, name: _Name, model: LoadedBase, experts: Mapping[str, ArtifactRef]) -> None:
+    def _read(self, name: _Name, model: HostedBase, experts: Mapping[str, ArtifactRef]) -> None:
         """Reads missing experts after evicting other models; counts what was loaded even if reading failed."""
         missing = _missing(model, experts)
         self._evict(name, model.coming_bytes(missing))
@@ -337,5 +337,5 @@ def _name(base: ArtifactRef, precision: ServePrecision) -> _Name:
     return str(base.sha256), precision
 
 
-def _missing(model: LoadedBase, experts: Mapping[str, ArtifactRef]) -> dict[str, ArtifactRef]:
+def _missing(model: HostedBase, experts: Mapping[str, ArtifactRef]) -> dict[str, ArtifactRef]:
     return {key: expert for key, expert in experts.items() if key not in model.keys}

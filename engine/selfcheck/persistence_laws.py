@@ -19,7 +19,7 @@ from engine.selfcheck.law import LawFinding, gap, worst
 from engine.selfcheck.test_bed import KEYS, TestBed, plain_logprobs, save_model
 from engine.text.blocks import pack_domain
 from engine.text.corpus import ReadOptions, read_documents
-from engine.text.import_report import Report
+from engine.text.import_report import ReadReport
 from engine.text.split import store_documents
 from engine.training.loop import train
 
@@ -116,7 +116,7 @@ def _num_changed(before: Mapping[str, str], after: Mapping[str, str]) -> int:
 def _packed(bed: TestBed, text: Path) -> dict[str, str]:
     """The SHA-256 of every file that the text in a folder is packed into."""
     stored, packed = bed.new_folder(), bed.new_folder()
-    for _ in store_documents(read_documents(text, ReadOptions(), Report()), stored):
+    for _ in store_documents(read_documents(text, ReadOptions(), ReadReport()), stored):
         pass
     for _ in pack_domain(stored / "0", bed.tokenizer, packed):
         pass

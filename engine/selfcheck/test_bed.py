@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.clusters.artifact import Clustering
+from engine.clusters.artifact import FittedClustering
 from engine.clusters.centroids import Clusters
 from engine.clusters.config import ClusterConfig, TfidfConfig
 from engine.clusters.distances import Distances, GrowingContext, measure_distances, open_distances
@@ -123,14 +123,14 @@ class TestBed:
         return open_scores(folders)[0]
 
     @cached_property
-    def clustering(self) -> Clustering:
+    def clustering(self) -> FittedClustering:
         """Four clusters of pieces of the text, so that most of its words are known."""
         pieces = [self.tokenizer.decode([int(token) for token in self.array[at : at + 5]]) for at in range(0, 75, 5)]
         *_, embedder = fit_tfidf(pieces, TfidfConfig(dimension=6, scaling="standardise"))
         assert isinstance(embedder, TfidfEmbedder)
         *_, clusters = find_clusters(embedder.embed(pieces).vectors_ND, ClusterConfig(num_clusters=len(KEYS)))
         assert isinstance(clusters, Clusters)
-        return Clustering(clusters, embedder, tuple(Document(piece).id for piece in pieces))
+        return FittedClustering(clusters, embedder, tuple(Document(piece).id for piece in pieces))
 
     @cached_property
     def distances(self) -> Distances:

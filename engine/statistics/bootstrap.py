@@ -98,7 +98,7 @@ class Counted:
         return np.bincount(self.cells_N, minlength=math.prod(self.shape)).reshape(self.shape).astype(float)
 
 
-class Change(NamedTuple):
+class SystemChange(NamedTuple):
     """The change from one system to another on one domain."""
 
     after: Hashable
@@ -269,7 +269,7 @@ class Averages:
 class Resampled(Averages):
     """Losses of systems by (system, seed, domain), and what they give under the same draws of text: perplexities."""
 
-    def changes(self, changes: Sequence[Change]) -> Estimate | None:
+    def changes(self, changes: Sequence[SystemChange]) -> Estimate | None:
         """The mean change of perplexity, in %, as in table 13.
 
         Each change counts the same, however large its perplexity. None where no seed has all of them.
@@ -292,11 +292,11 @@ class Resampled(Averages):
         drawn_SR = [np.mean([self._drawn_change(one, s) for one in changes], axis=0) for s in seeds]
         return self.draws.estimate(points, drawn_SR, parts)
 
-    def _point_change(self, change: Change, seed: int) -> float:
+    def _point_change(self, change: SystemChange, seed: int) -> float:
         after, before = (self.measured[m, seed, change.domain].value for m in change[:2])
         return 100 * (after / before - 1)
 
-    def _drawn_change(self, change: Change, seed: int) -> Floats:
+    def _drawn_change(self, change: SystemChange, seed: int) -> Floats:
         after_R, before_R = (self._drawn_at(m, seed, change.domain) for m in change[:2])
         return 100 * (after_R / before_R - 1)
 

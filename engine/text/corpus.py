@@ -24,7 +24,7 @@ from engine.text.chat.conversations import (
 )
 from engine.text.dataset_source import DatasetSource
 from engine.text.formats import read_records
-from engine.text.import_report import Report
+from engine.text.import_report import ReadReport
 from engine.text.plain_text import pieces
 from engine.text.records import Record, Records, require_encodable, valid_text
 from engine.text.streams import TextFile, find_files, printable
@@ -81,7 +81,7 @@ class ReadOptions:
         return SHAPES if self.format == "chat" else ()
 
 
-def read_documents(path: Path, options: ReadOptions, report: Report) -> Iterator[Document]:
+def read_documents(path: Path, options: ReadOptions, report: ReadReport) -> Iterator[Document]:
     """Yields the documents of a file or of all files below a folder.
 
     The first fault raises CorpusError(path=, line=); with `skip_bad` faults go to the report.
@@ -89,7 +89,7 @@ def read_documents(path: Path, options: ReadOptions, report: Report) -> Iterator
     yield from admit(_documents(path, options, report), options, report, path)
 
 
-def read_dataset(source: DatasetSource, options: ReadOptions, report: Report) -> Iterator[Document]:
+def read_dataset(source: DatasetSource, options: ReadOptions, report: ReadReport) -> Iterator[Document]:
     """Streams the documents of a split of a Hugging Face data set."""
     name = printable(source.name)
     to_document = _DocumentReader(options, name, report)
@@ -98,7 +98,7 @@ def read_dataset(source: DatasetSource, options: ReadOptions, report: Report) ->
 
 
 def admit(
-    items: Iterable[Document | CorpusError], options: ReadOptions, report: Report, path: Path | str | None = None
+    items: Iterable[Document | CorpusError], options: ReadOptions, report: ReadReport, path: Path | str | None = None
 ) -> Iterator[Document]:
     """Yields new, non-empty documents until they have `max_bytes`; the report counts the others.
 
@@ -133,7 +133,7 @@ def admit(
 
 def _with_others(fault: CorpusError, items: Iterator[Document | CorpusError]) -> CorpusError:
     """The first fault, with the lines and causes of others in the records that follow."""
-    others, num_read = Report(), 0
+    others, num_read = ReadReport(), 0
     try:
         for item in islice(items, _LOOK_AHEAD):
             num_read += 1
@@ -179,7 +179,7 @@ def _anonymous(document: Document) -> tuple[Document, dict[str, int]]:
     return replace(document, text=as_text(messages), messages=as_stored(messages, kwargs)), total
 
 
-def _documents(path: Path, options: ReadOptions, report: Report) -> Iterator[Document | CorpusError]:
+def _documents(path: Path, options: ReadOptions, report: ReadReport) -> Iterator[Document | CorpusError]:
     done = 0
     for file in find_files(path, options.split):
         if isinstance(file, CorpusError):
@@ -193,7 +193,7 @@ def _documents(path: Path, options: ReadOptions, report: Report) -> Iterator[Doc
         report.bytes_read = done
 
 
-def _records(file: TextFile, options: ReadOptions, report: Report, start: int) -> Records:
+def _records(file: TextFile, options: ReadOptions, report: ReadReport, start: int) -> Records:
     """The records of a file; a fault that ends it early is the last item."""
 
     def seen(num_bytes: int) -> None:
@@ -215,7 +215,7 @@ def _records(file: TextFile, options: ReadOptions, report: Report, start: int) -
 class _DocumentReader:
     """Makes documents of the records of one file; conversations of one file all have the first one's shape."""
 
-    def __init__(self, options: ReadOptions, name: str, report: Report, *, is_plain: bool = False) -> None:
+    def __init__(self, options: ReadOptions, name: str, report: ReadReport, *, is_plain: bool = False) -> None:
         self._options, self._name, self._report = options, name, report
         self._is_plain = is_plain  # pieces of a text, which may be blank, and no fields
         self._shape: tuple[str, ...] | None = None

@@ -175,7 +175,7 @@ class _JsonText:
                     return value
             except RecursionError:
                 raise self._source.fault("The record is nested too deeply.", "Remove the nesting.", self.line) from None
-            except _RepeatedKeyError as error:
+            except _RepeatedFieldError as error:
                 raise self._source.fault(f"The record is not JSON ({error}).", "Fix it.", self.line) from None
             except json.JSONDecodeError as error:
                 if len(self._text) - self._position > records.MAX_RECORD_BYTES:
@@ -205,7 +205,7 @@ class _JsonText:
         return True
 
 
-class _RepeatedKeyError(ValueError):
+class _RepeatedFieldError(ValueError):
     """An object names a field twice."""
 
 
@@ -214,7 +214,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _RepeatedKeyError(f"it names “{twice[:40]}” twice")
+        raise _RepeatedFieldError(f"it names “{twice[:40]}” twice")
     return values
 
 

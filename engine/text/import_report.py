@@ -24,7 +24,7 @@ class Refusal:
 
 
 @dataclass(slots=True)
-class Report:
+class ReadReport:
     """Counts of what was read and what was left out; updated while documents are read."""
 
     num_documents: int = 0

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from engine.errors import CorpusError
 from engine.text.corpus import Document, ReadOptions, admit
-from engine.text.import_report import Report
+from engine.text.import_report import ReadReport
 from engine.text.plain_text import cut_documents
 from engine.text.streams import printable
 
@@ -77,11 +77,13 @@ class LocalSource(NamedTuple):
     read: Callable[[Path], str | None] = read_file
 
 
-def local_documents(name: str, options: ReadOptions | None = None, report: Report | None = None) -> Iterator[Document]:
+def local_documents(
+    name: str, options: ReadOptions | None = None, report: ReadReport | None = None
+) -> Iterator[Document]:
     """The documents of one of `SOURCES`, the same each time; unreadable files are skipped."""
     if name not in SOURCES:
         raise CorpusError(f"There is no local source called “{name}”.", f"Choose one of {', '.join(SOURCES)}.")
-    yield from admit(_documents(SOURCES[name]), options or ReadOptions(), report or Report())
+    yield from admit(_documents(SOURCES[name]), options or ReadOptions(), report or ReadReport())
 
 
 def _documents(source: LocalSource) -> Iterator[Document]:

@@ -33,7 +33,7 @@ Bigrams = frozenset[str]  # “of the”: joined words take half the memory of p
 
 
 @dataclass(frozen=True, slots=True)
-class Correlation:
+class OverlapCorrelation:
     """Pearson's r over the cells of two matrices, its t statistic and its two-sided p value."""
 
     r: float
@@ -74,7 +74,7 @@ def overlap_matrix(experts: Sequence[Bigrams], domains: Sequence[Bigrams]) -> ND
 
 def correlation(
     ratio_ED: ArrayLike, overlap_ED: ArrayLike, *, own_columns: Sequence[int] | None = None, with_own: bool = False
-) -> Correlation:
+) -> OverlapCorrelation:
     """The correlation of an expert's affinity to a domain with the overlap, over all cells measured in both.
 
     ratio_ED: an expert's perplexity over that of the domain's own expert (None or NaN: not measured).
@@ -97,7 +97,7 @@ def correlation(
         raise EngineError(f"{problem}, or all are equal.", "Score more experts on more domains.")
     result = scipy.stats.pearsonr(affinities, shares)
     r = float(result.statistic)
-    return Correlation(r, student_t(r, num_cells), float(result.pvalue), num_cells)
+    return OverlapCorrelation(r, student_t(r, num_cells), float(result.pvalue), num_cells)
 
 
 def student_t(r: float, num_cells: int) -> float:

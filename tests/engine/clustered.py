@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.clusters.artifact import Clustering
+from engine.clusters.artifact import FittedClustering
 from engine.clusters.centroids import Clusters
 from engine.clusters.config import ClusterConfig, TfidfConfig
 from engine.clusters.distances import Distances, GrowingContext, measure_distances, open_distances
@@ -42,13 +42,13 @@ def tiny_tokenizer() -> Tokenizer:
 
 
 @cache
-def tiny_clustering() -> Clustering:
+def tiny_clustering() -> FittedClustering:
     """Four clusters; cluster by cluster one of the four sorts of text."""
     *_, embedder = fit_tfidf(_texts(), TfidfConfig(dimension=6, scaling="unit_rows"))
     assert isinstance(embedder, TfidfEmbedder)
     *_, clusters = find_clusters(embedder.embed(_texts()).vectors_ND, ClusterConfig("balanced", NUM_CLUSTERS))
     assert isinstance(clusters, Clusters)
-    return Clustering(clusters, embedder, tuple(Document(text).id for text in _texts()))
+    return FittedClustering(clusters, embedder, tuple(Document(text).id for text in _texts()))
 
 
 @cache

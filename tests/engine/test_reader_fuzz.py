@@ -21,7 +21,7 @@ from engine.files import MANIFEST, verify_folder, weights_sha256, write_manifest
 from engine.models.model_files import CONFIG, WEIGHTS, find_weights, read_config
 from engine.packed_file import open_packed, write_packed
 from engine.text.corpus import ReadOptions, read_documents
-from engine.text.import_report import Report
+from engine.text.import_report import ReadReport
 
 SECONDS, BYTES = 2.0, 96 << 20
 few = settings(
@@ -47,7 +47,7 @@ def _imported(tmp_path_factory: pytest.TempPathFactory) -> None:
         (folder / name).write_bytes(content)
     read_config(folder)
     find_weights(folder).open()
-    list(read_documents(folder / "x.jsonl", ReadOptions(), Report()))
+    list(read_documents(folder / "x.jsonl", ReadOptions(), ReadReport()))
 
 
 @contextmanager
@@ -176,7 +176,7 @@ def test_lines_of_json_and_other_texts(tmp_path: Path, content: bytes, skip_bad:
     file = tmp_path / f"corpus.{suffix}"
     file.write_bytes(content)
     with bounded():
-        for document in read_documents(file, ReadOptions(domain_field="", skip_bad=skip_bad), Report()):
+        for document in read_documents(file, ReadOptions(domain_field="", skip_bad=skip_bad), ReadReport()):
             document.text.encode()
 
 

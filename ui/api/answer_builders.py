@@ -55,7 +55,7 @@ class Scored(NamedTuple):
 
 
 @dataclass
-class Piece:
+class TextPiece:
     """Some text of one choice of the answer, with the tokens it is made of."""
 
     index: int
@@ -91,18 +91,18 @@ class AnswerBuilder(ABC, Generic[Result, Chunk]):
         return self._planned.after(done.drafting for done in self._done.values())
 
     @abstractmethod
-    def _choice(self, joined: Piece, **shared: Any) -> Any:
+    def _choice(self, joined: TextPiece, **shared: Any) -> Any:
         """A choice of the answer, of all its pieces joined."""
 
     @abstractmethod
-    def _chunk_choice(self, piece: Piece, is_first: bool, /, **shared: Any) -> Any:
+    def _chunk_choice(self, piece: TextPiece, is_first: bool, /, **shared: Any) -> Any:
         """The choice of a chunk."""
 
     @abstractmethod
-    def _logprobs(self, piece: Piece) -> Any:
+    def _logprobs(self, piece: TextPiece) -> Any:
         """The log-probabilities of a piece's tokens, where they are requested."""
 
-    def _chunk(self, piece: Piece | None, **extras: Any) -> Chunk:
+    def _chunk(self, piece: TextPiece | None, **extras: Any) -> Chunk:
         """A piece of the stream; None is the chunk that has only counts. Fields that it does not carry are unset."""
         choices = []
         if piece is not None:
@@ -111,14 +111,14 @@ class AnswerBuilder(ABC, Generic[Result, Chunk]):
         kind = self.chunk_type.model_fields["object"].default
         return self.chunk_type(**self._head, object=kind, choices=choices, **extras)
 
-    def _shared(self, piece: Piece) -> dict[str, Any]:
+    def _shared(self, piece: TextPiece) -> dict[str, Any]:
         """What choices of answers and of chunks, of texts and of conversations have in common."""
         reason = None if piece.done is None else FINISH[piece.done.reason]
         return {"index": piece.index, "logprobs": self._logprobs(piece), "finish_reason": reason}
 
-    async def result(self, pieces: AsyncGenerator[Piece, None]) -> Result:
+    async def result(self, pieces: AsyncGenerator[TextPiece, None]) -> Result:
         """The answer in one object."""
-        by_choice: list[list[Piece]] = [[] for _ in range(self.body.num_choices)]
+        by_choice: list[list[TextPiece]] = [[] for _ in range(self.body.num_choices)]
         async with aclosing(pieces):
             async for piece in pieces:
                 by_choice[piece.index].append(piece)
@@ -127,7 +127,7 @@ class AnswerBuilder(ABC, Generic[Result, Chunk]):
         choices = [self._choice(piece, **self._shared(piece), **self._of_tokens(own)) for piece, own in joined]
         return self.answer_type(**self._head, choices=choices, usage=self._usage(), manifest=self._manifest)
 
-    def chunks(self, piece: Piece) -> list[Chunk]:
+    def chunks(self, piece: TextPiece) -> list[Chunk]:
         """A piece of the stream; the last one carries the manifest, and the counts if they were requested."""
         if piece.done is not None:
             self._done[piece.index] = piece.done
@@ -138,7 +138,7 @@ class AnswerBuilder(ABC, Generic[Result, Chunk]):
         last, options = self._chunk(piece, manifest=self._manifest, **counts), self.body.stream_options
         return [last, self._chunk(None, usage=self._usage())] if options and options.include_usage else [last]
 
-    def _usage_so_far(self, piece: Piece) -> Usage:
+    def _usage_so_far(self, piece: TextPiece) -> Usage:
         """The counts of tokens of a choice up to this piece."""
         read = piece.done.num_prompt_tokens if piece.done is not None else len(piece.prompt_ids or ())
         generated = piece.done.num_tokens if piece.done is not None else self._num_tokens[piece.index]
@@ -150,7 +150,7 @@ class AnswerBuilder(ABC, Generic[Result, Chunk]):
         generated = sum(one.num_tokens for one in self._done.values())
         return Usage(prompt_tokens=read, completion_tokens=generated, total_tokens=read + generated)
 
-    def _of_tokens(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+    def _of_tokens(self, pieces: Sequence[TextPiece]) -> dict[str, Any]:
         """Weights and ids of all tokens of a choice."""
         chosen: dict[str, Any] = {"expert_weights": None, "gate_weights": None}
         if self._has_weights:
@@ -162,7 +162,7 @@ class AnswerBuilder(ABC, Generic[Result, Chunk]):
             chosen["prompt_token_ids"] = pieces[0].prompt_ids
         return chosen
 
-    def _of_token(self, piece: Piece) -> dict[str, Any]:
+    def _of_token(self, piece: TextPiece) -> dict[str, Any]:
         """Weights and ids of a chunk; the first one of a choice has the ids of its prompt."""
         chosen: dict[str, Any] = {}
         if self._has_weights:
@@ -188,13 +188,13 @@ class AnswerBuilder(ABC, Generic[Result, Chunk]):
         return {name: weights[name] for name in names}
 
 
-def _join(pieces: Sequence[Piece]) -> Piece:
+def _join(pieces: Sequence[TextPiece]) -> TextPiece:
     """The text and the tokens of all pieces of a choice."""
     text, tokens = "".join(piece.text for piece in pieces), [token for piece in pieces for token in piece.tokens]
-    return Piece(pieces[0].index, text, tokens=tokens, done=pieces[-1].done)
+    return TextPiece(pieces[0].index, text, tokens=tokens, done=pieces[-1].done)
 
 
-def _ids(piece: Piece) -> list[int]:
+def _ids(piece: TextPiece) -> list[int]:
     return [token.id for token in piece.tokens if token.id is not None]
 
 
@@ -208,13 +208,13 @@ class CompletionBuilder(AnswerBuilder[Completion, CompletionChunk]):
         super().__init__(plan, sampling, body)
         self._offsets = [0] * body.num_choices
 
-    def _choice(self, joined: Piece, **shared: Any) -> CompletionChoice:
+    def _choice(self, joined: TextPiece, **shared: Any) -> CompletionChoice:
         return CompletionChoice(text=joined.text, **shared)
 
-    def _chunk_choice(self, piece: Piece, _: bool, /, **shared: Any) -> ChunkChoice:
+    def _chunk_choice(self, piece: TextPiece, _: bool, /, **shared: Any) -> ChunkChoice:
         return ChunkChoice(text=piece.text, **shared)
 
-    def _logprobs(self, piece: Piece) -> Logprobs | None:
+    def _logprobs(self, piece: TextPiece) -> Logprobs | None:
         if self.body.logprobs is None:
             return None
         offsets = []
@@ -247,14 +247,14 @@ class ChatBuilder(AnswerBuilder[ChatCompletion, ChatCompletionChunk]):
     body: ChatRequest
     answer_type, chunk_type, id_prefix = ChatCompletion, ChatCompletionChunk, "chatcmpl"
 
-    def _choice(self, joined: Piece, **shared: Any) -> ChatChoice:
+    def _choice(self, joined: TextPiece, **shared: Any) -> ChatChoice:
         return ChatChoice(message=ChatAnswer(content=joined.text), **shared)
 
-    def _chunk_choice(self, piece: Piece, is_first: bool, /, **shared: Any) -> ChatChunkChoice:
+    def _chunk_choice(self, piece: TextPiece, is_first: bool, /, **shared: Any) -> ChatChunkChoice:
         role: dict[str, Any] = {"role": "assistant"} if is_first else {}
         return ChatChunkChoice(delta=ChatDelta(**role, content=piece.text), **shared)
 
-    def _logprobs(self, piece: Piece) -> ChatLogprobs | None:
+    def _logprobs(self, piece: TextPiece) -> ChatLogprobs | None:
         return ChatLogprobs(content=list(map(self._logprob, piece.tokens))) if self.body.logprobs else None
 
     def _logprob(self, token: Scored) -> ChatLogprob:

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from engine.config import SamplingConfig
 from engine.errors import ContextLengthExceededError
 from engine.events import Done, Echo, Token
-from ui.api.answer_builders import AnswerBuilder, ChatBuilder, Chunk, CompletionBuilder, Piece, Result, Scored
+from ui.api.answer_builders import AnswerBuilder, ChatBuilder, Chunk, CompletionBuilder, Result, Scored, TextPiece
 from ui.api.deps import GoneError, State, unless_gone
 from ui.api.event_stream import EventStream, events, let_go
 from ui.api.operations import within_answer_time
@@ -90,7 +90,7 @@ async def _plan(state: AppState, body: Generating, sampling: SamplingConfig) -> 
 
 
 async def _respond(
-    request: Request, answer: AnswerBuilder[Result, Chunk], pieces: AsyncGenerator[Piece, None]
+    request: Request, answer: AnswerBuilder[Result, Chunk], pieces: AsyncGenerator[TextPiece, None]
 ) -> Result | Response:
     """The answer, or a stream of its chunks."""
     if not answer.body.stream:
@@ -113,7 +113,7 @@ async def _respond(
 
 def _parts(
     generations: ModelHost, plan: GenerationPlan, sampling: SamplingConfig, body: CompletionRequest
-) -> list[Callable[[], Generator[Piece, None, None]]]:
+) -> list[Callable[[], Generator[TextPiece, None, None]]]:
     """What may run side by side: the answers. Prompts to score come one after another: they share no passes."""
     if body.echo:
         return [partial(_echoes, generations, plan, sampling, body)]
@@ -126,7 +126,7 @@ def _parts(
 
 def _echoes(
     generations: ModelHost, plan: GenerationPlan, sampling: SamplingConfig, body: CompletionRequest
-) -> Generator[Piece, None, None]:
+) -> Generator[TextPiece, None, None]:
     """Each prompt with its scores, and the answers to it."""
     for place, prompt in enumerate(body.prompt):
         try:
@@ -137,11 +137,11 @@ def _echoes(
         text = prompt if isinstance(prompt, str) else "".join(echo.tokens)
         for number in range(body.n):
             index = place * body.n + number
-            yield Piece(index, text, tokens=_score_tokens(echo), prompt_ids=prompt_ids)
+            yield TextPiece(index, text, tokens=_score_tokens(echo), prompt_ids=prompt_ids)
             if body.max_tokens:
                 yield from _answer(generations, plan, sampling, body, prompt, place, number)
             else:
-                yield Piece(index, "", done=Done("length", echo.num_tokens, 0), prompt_ids=prompt_ids)
+                yield TextPiece(index, "", done=Done("length", echo.num_tokens, 0), prompt_ids=prompt_ids)
 
 
 def _answer(
@@ -152,7 +152,7 @@ def _answer(
     prompt: Prompt,
     place: int,
     number: int,
-) -> Generator[Piece, None, None]:
+) -> Generator[TextPiece, None, None]:
     """One of the answers to the prompt at this place, with a seed of its own."""
     assert sampling.seed is not None
     own = replace(sampling, seed=(sampling.seed + number) % NUM_SEEDS)
@@ -171,11 +171,11 @@ def _prompt_ids(generations: ModelHost, plan: GenerationPlan, body: Generating, 
     return generations.host.prompt_ids(plan, prompt) if is_needed else None
 
 
-def _piece(index: int, one: Token | Done, prompt_ids: list[int] | None) -> Piece:
+def _piece(index: int, one: Token | Done, prompt_ids: list[int] | None) -> TextPiece:
     if isinstance(one, Done):
-        return Piece(index, one.text, done=one, prompt_ids=prompt_ids)
+        return TextPiece(index, one.text, done=one, prompt_ids=prompt_ids)
     scored = Scored(one.id, one.text, one.logprob, [(other.text, other.logprob) for other in one.candidates])
-    return Piece(index, one.text, one.weights, one.gates, [scored], prompt_ids=prompt_ids)
+    return TextPiece(index, one.text, one.weights, one.gates, [scored], prompt_ids=prompt_ids)
 
 
 def _score_tokens(echo: Echo) -> list[Scored]:

@@ -11,7 +11,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from engine.errors import Problem
-from ui.api.answer_builders import AnswerBuilder, Chunk, Piece, Result
+from ui.api.answer_builders import AnswerBuilder, Chunk, Result, TextPiece
 from ui.api.error_responses import error_body
 
 log = logging.getLogger(__name__)
@@ -38,8 +38,8 @@ class EventStream(StreamingResponse):
 
 async def events(
     answer: AnswerBuilder[Result, Chunk],
-    first: asyncio.Task[Piece],
-    rest: AsyncGenerator[Piece, None],
+    first: asyncio.Task[TextPiece],
+    rest: AsyncGenerator[TextPiece, None],
     quiet_seconds: float,
 ) -> AsyncGenerator[str, None]:
     """The events of an answer; comments as long as its first piece does not come, then `[DONE]` at the end."""
@@ -60,7 +60,7 @@ async def events(
     yield "data: [DONE]\n\n"
 
 
-async def let_go(first: asyncio.Task[Piece], rest: AsyncGenerator[Piece, None]) -> None:
+async def let_go(first: asyncio.Task[TextPiece], rest: AsyncGenerator[TextPiece, None]) -> None:
     """Ends a stream, whether its first piece has come or not."""
     first.cancel()
     try:
@@ -69,7 +69,7 @@ async def let_go(first: asyncio.Task[Piece], rest: AsyncGenerator[Piece, None]) 
         await rest.aclose()
 
 
-async def _chain(first: asyncio.Task[Piece], rest: AsyncIterator[Piece]) -> AsyncIterator[Piece]:
+async def _chain(first: asyncio.Task[TextPiece], rest: AsyncIterator[TextPiece]) -> AsyncIterator[TextPiece]:
     yield first.result()
     async for piece in rest:
         yield piece

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ui.addresses import registry_id
-from ui.api.answer_builders import Piece
+from ui.api.answer_builders import TextPiece
 from ui.api.deps import State
 from ui.errors import AnswerTimeoutError, RateLimitExceededError
 from ui.generation.app_state import AppState, Metrics
@@ -106,7 +106,9 @@ def watch(state: AppState) -> None:
     )
 
 
-async def within_answer_time(pieces: AsyncGenerator[Piece, None], state: AppState) -> AsyncGenerator[Piece, None]:
+async def within_answer_time(
+    pieces: AsyncGenerator[TextPiece, None], state: AppState
+) -> AsyncGenerator[TextPiece, None]:
     """The same pieces, counted; raises AnswerTimeoutError when they take longer than the settings allow."""
     seconds, counts, loop = state.settings.answer_seconds, state.metrics, asyncio.get_running_loop()
     start = loop.time()
@@ -138,7 +140,7 @@ async def within_answer_time(pieces: AsyncGenerator[Piece, None], state: AppStat
             counts.unfinished.inc(not is_finished)
 
 
-def _count(counts: Metrics, piece: Piece) -> None:
+def _count(counts: Metrics, piece: TextPiece) -> None:
     counts.generated_tokens.inc(piece.weights is not None)
     if piece.done is not None:
         counts.prompt_tokens.inc(piece.done.num_prompt_tokens)

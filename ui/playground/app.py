@@ -19,7 +19,7 @@ from ui.playground.address import CHAT, COMPLETION, SAMPLING
 from ui.playground.arena import Arena, link_html, pairs_of, settings_html
 from ui.playground.blocks import PlaygroundBlocks, theme
 from ui.playground.endpoints import add_endpoints
-from ui.playground.gate import Gate
+from ui.playground.gate import EventGuard
 from ui.playground.grid import fill, fill_if_requested
 from ui.playground.opening import FIRST_PROMPT, Opening
 from ui.playground.player import Player
@@ -70,7 +70,7 @@ def mount(app: FastAPI, state: AppState) -> None:
     mounted = next(one.app for one in app.routes if isinstance(one, Mount) and one.path == PATH)
     assert isinstance(mounted, Starlette)
     events = frozenset(number for number, event in blocks.fns.items() if event.fn is not None)
-    mounted.user_middleware.append(Middleware(Gate, events=events))  # the innermost: within what compresses pages
+    mounted.user_middleware.append(Middleware(EventGuard, events=events))  # the innermost: within what compresses pages
 
 
 def _source(name: str) -> str:

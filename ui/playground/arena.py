@@ -12,7 +12,7 @@ from engine.errors import Problem
 from ui.playground.address import CHAT
 from ui.playground.player import Player
 from ui.playground.rounds import LETTERS, NUM_PANES, Memory, Round
-from ui.playground.view import Answer, answer_html, problem_html
+from ui.playground.view import PaneAnswer, answer_html, problem_html
 from ui.present.next_step_text import problem_text
 from workbench.analysis.ratings import rating_tables
 from workbench.answers.history import NewAnswer, NewComparison, NewVote, Turn
@@ -131,7 +131,7 @@ class Arena:
             return [memory, link_html(""), problem_html(problem_text(problem))]
         return [replace(memory, comparison=id), link_html(id if self._state.settings.history_days else ""), ""]
 
-    def _store(self, request: Round, answers: list[Answer]) -> str:
+    def _store(self, request: Round, answers: list[PaneAnswer]) -> str:
         turns = [Turn.model_validate(turn) for turn in answers[0].turns] if request.answer_format == CHAT else []
         new = NewComparison(
             prompt="" if turns else answers[0].prompt, messages=turns, answers=[_new(answer) for answer in answers]
@@ -180,7 +180,7 @@ def pairs_of(count: int) -> list[str]:
     return [f"{a}–{b}" for place, a in enumerate(LETTERS[:count]) for b in LETTERS[place + 1 : count]]
 
 
-def _new(answer: Answer) -> NewAnswer:
+def _new(answer: PaneAnswer) -> NewAnswer:
     names = [expert.name for expert in answer.manifest.experts]
     return NewAnswer(
         manifest=answer.manifest,

@@ -72,7 +72,7 @@ ROUTES = (
 OF_GRADIO = ("deep_link", "page")  # parameters that Gradio's own page reads
 
 
-class Gate:
+class EventGuard:
     """Sits directly around Gradio's routes. `events` are the numbers of the events that may be sent."""
 
     def __init__(self, app: ASGIApp, events: Container[int]) -> None:

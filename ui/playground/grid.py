@@ -16,7 +16,7 @@ from ui.generation.model_host import new_seed
 from ui.playground.address import SAMPLING, fits, grid_address
 from ui.playground.player import Player
 from ui.playground.rounds import Memory, PaneRequest, Round
-from ui.playground.view import Answer, problem_html
+from ui.playground.view import PaneAnswer, problem_html
 from ui.present.csv_text import csv_text
 
 MOST_CELLS = 200
@@ -78,7 +78,7 @@ async def _cell(player: Player, request: Round) -> str:
     text = ""
     async with aclosing(player.answer(request, 0)) as frames:
         async for frame in frames:
-            text = frame.generated if isinstance(frame, Answer) else str(frame)
+            text = frame.generated if isinstance(frame, PaneAnswer) else str(frame)
     return text
 
 

@@ -38,7 +38,7 @@ from ui.playground.rounds import (
     pane_of,
     request_of,
 )
-from ui.playground.view import Answer, answer_html, diff_html, legend_html, next_html, problem_html, stored_html
+from ui.playground.view import PaneAnswer, answer_html, diff_html, legend_html, next_html, problem_html, stored_html
 from ui.present.charts.colours import read_looks
 from ui.present.forms.settings_in_address import part_values
 from ui.present.next_step_text import problem_text
@@ -70,7 +70,7 @@ class StoredText:
     problem: str
 
 
-Frame = Answer | StoredText | str  # an answer so far, a stored text, or the sentence of a problem
+Frame = PaneAnswer | StoredText | str  # an answer so far, a stored text, or the sentence of a problem
 
 
 def frame_html(frame: Frame) -> str:
@@ -198,7 +198,7 @@ class Player:
             ids, choice = stored.choices[0].prompt_token_ids, known.choices[0]
             sampling = known.sampling(choice)
             turns = tuple(turn.model_dump() for turn in card.messages)
-            start = Answer("" if turns else card.prompt, [], _NO_MANIFEST, turns=turns)
+            start = PaneAnswer("" if turns else card.prompt, [], _NO_MANIFEST, turns=turns)
             begins = known.manifest.evidence_from
             async with aclosing(self._answers(known.request(), start, sampling, False, ids, begins)) as answers:
                 async for answer in answers:
@@ -214,7 +214,7 @@ class Player:
         async with aclosing(newest_of(*streams)) as updates:
             async for new in updates:
                 frames = {places[at]: frame for at, frame in new.items()}
-                ended = {place: one for place, one in frames.items() if isinstance(one, Answer) and one.done}
+                ended = {place: one for place, one in frames.items() if isinstance(one, PaneAnswer) and one.done}
                 for place, answer in ended.items():
                     memory = memory.with_answer(place, answer)
                 shown = {place: frame_html(frame) for place, frame in frames.items()}
@@ -256,7 +256,7 @@ class Player:
             if sampling.seed is None:
                 sampling = replace(sampling, seed=new_seed())
             wanted = await run_in_threadpool(self.request_of, pane)
-            start = Answer("" if request.answer_format == CHAT else request.prompt, [], _NO_MANIFEST)
+            start = PaneAnswer("" if request.answer_format == CHAT else request.prompt, [], _NO_MANIFEST)
             turns = memory.turns_of(place, request)
             start = replace(start, turns=turns, is_blind=bool(memory.order), values=memory.values)
             async with aclosing(self._answers(wanted, start, sampling, request.without)) as answers:
@@ -278,12 +278,12 @@ class Player:
     async def _answers(
         self,
         request: MixtureRequest,
-        answer: Answer,
+        answer: PaneAnswer,
         sampling: SamplingConfig,
         without: bool,
         ids: list[int] | None = None,
         evidence_from: int = 0,
-    ) -> AsyncGenerator[Answer, None]:
+    ) -> AsyncGenerator[PaneAnswer, None]:
         """The growing answer to its prompt or conversation, or to the `ids` that were read for a stored one.
 
         Evidence of a stored one begins at its token `evidence_from`.
@@ -313,7 +313,7 @@ class Player:
                     answer = replace(answer, without=(*answer.without, one_less))
                     yield answer
 
-    def _begin(self, plan: GenerationPlan, answer: Answer, sampling: SamplingConfig) -> Answer:
+    def _begin(self, plan: GenerationPlan, answer: PaneAnswer, sampling: SamplingConfig) -> PaneAnswer:
         names = [expert.name for expert in plan.experts]
         parts_of = {name: one.parts[name] for one in known_models(self._state.settings) for name in one.parts}
         return replace(
@@ -383,7 +383,7 @@ def _beside(place: int, count: int) -> int:
     return place + 1 if place + 1 < count else place - 1
 
 
-def _differences(stored: ComparedAnswerCard, answer: Answer) -> str:
+def _differences(stored: ComparedAnswerCard, answer: PaneAnswer) -> str:
     """The differences between a stored answer and the same made again."""
     ids = stored.choices[0].token_ids
     pairs = zip(ids, answer.token_ids, strict=False)

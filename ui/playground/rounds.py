@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Json, TypeAdapter, ValidationError
 
 from ui.errors import BadUsageError
 from ui.playground.address import CHAT, COMPLETION, SAMPLING
-from ui.playground.view import Answer
+from ui.playground.view import PaneAnswer
 from ui.present.forms.settings_in_address import MemberSetting, member_values, read_members
 from workbench.formatting.palette import look_of
 from workbench.specs.requests import MixtureRequest
@@ -190,7 +190,7 @@ def count_of(panes: Any) -> int:
 class Memory:
     """The state of a window: the last answers, the conversations so far, and which model is behind each letter."""
 
-    answers: Mapping[int, Answer] = field(default_factory=dict)
+    answers: Mapping[int, PaneAnswer] = field(default_factory=dict)
     turns: Mapping[int, tuple[Mapping[str, str], ...]] = field(default_factory=dict)
     order: tuple[int, ...] = ()  # of a blind round: the pane whose model stands behind each letter; empty: not blind
     comparison: str = ""  # the id of what is stored
@@ -204,7 +204,7 @@ class Memory:
             return ()
         return (*self.turns.get(place, ()), {"role": "user", "content": request.prompt})
 
-    def with_answer(self, place: int, answer: Answer) -> Memory:
+    def with_answer(self, place: int, answer: PaneAnswer) -> Memory:
         """The memory with the end of an answer."""
         spoken = {"role": "assistant", "content": answer.generated}
         turns = {**self.turns, place: (*answer.turns, spoken)} if answer.turns else self.turns

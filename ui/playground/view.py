@@ -19,7 +19,7 @@ from ui.generation.ablation import Without
 from ui.playground.mode_gates import inside_html
 from ui.present.charts.colours import Looks, chip, in_order
 from ui.present.charts.posteriors import leaders, legend
-from ui.present.charts.token_view import Part, Passage, TokenData, weight_data
+from ui.present.charts.token_view import Part, TokenData, TokenPassage, weight_data
 from ui.present.text.formatting import pluralize
 from ui.present.text.mode_gates import rows_inside
 from workbench.answers.posteriors import Manifest, ManifestExpert
@@ -39,7 +39,7 @@ CONTINUES = " …</p>"  # what a status line ends with while an answer grows; St
 
 
 @dataclass(frozen=True)
-class Answer:
+class PaneAnswer:
     """An answer so far. `columns` are its experts, whose weights are the rows of `weights`.
 
     `parts` are the parts of experts that have parts; `without` are the results of an ablation, if requested. Of a
@@ -65,7 +65,7 @@ class Answer:
     num_before: int = 0  # generations that wait for a slot before this one
     replayed: str = ""
 
-    def with_event(self, one: Token | Done) -> Answer:
+    def with_event(self, one: Token | Done) -> PaneAnswer:
         """The answer with one more token, or with its end."""
         if isinstance(one, Done):
             return replace(self, done=one, manifest=self.manifest.after([one.drafting]))
@@ -98,7 +98,7 @@ class Answer:
         return sum(row[column] for row in self.weights) / max(1, len(self.weights))
 
 
-def answer_html(answer: Answer, diff: str = "") -> str:
+def answer_html(answer: PaneAnswer, diff: str = "") -> str:
     """The HTML of an answer; with the HTML of a diff in the place of its words, which then stand below it."""
     if answer.is_blind or not answer.texts:
         state = _state(answer)
@@ -110,13 +110,13 @@ def answer_html(answer: Answer, diff: str = "") -> str:
     return f"{text}{_state(answer)}{_more(answer)}"
 
 
-def _before(answer: Answer) -> list[Passage]:
+def _before(answer: PaneAnswer) -> list[TokenPassage]:
     """The prompt or the conversation."""
-    turns = [Passage(kind="turn", who=turn["role"].capitalize(), text=turn["content"]) for turn in answer.turns]
-    return turns or [Passage(kind="prompt", who="", text=answer.prompt)]
+    turns = [TokenPassage(kind="turn", who=turn["role"].capitalize(), text=turn["content"]) for turn in answer.turns]
+    return turns or [TokenPassage(kind="prompt", who="", text=answer.prompt)]
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: PaneAnswer) -> str:
     """The prompt or the conversation, then the text without its tokens."""
     parts = []
     for passage in _before(answer):
@@ -126,7 +126,7 @@ def _text(answer: Answer) -> str:
     return f'<div class="generated" tabindex="0" role="group" aria-label="Answer">{words}</div>'
 
 
-def _tokens(answer: Answer) -> str:
+def _tokens(answer: PaneAnswer) -> str:
     """Where the page draws the tokens, by their experts or by the parts of a single expert."""
     expert = _single_expert_with_parts(answer)
     names, looks = list(answer.columns), answer.looks
@@ -141,7 +141,7 @@ def _tokens(answer: Answer) -> str:
     return f'<div class="tokens" data-tokens="{html.escape(json.dumps(complete, ensure_ascii=False))}"></div>'
 
 
-def _more(answer: Answer) -> str:
+def _more(answer: PaneAnswer) -> str:
     """Below the text: an ablation, the weights, and the files."""
     table = _weights_table(answer) if answer.weights else ""
     inside = inside_html(answer.texts, answer.gates, answer.parts, answer.done is not None)
@@ -152,7 +152,7 @@ def _more(answer: Answer) -> str:
     )
 
 
-def _legend_of_parts(answer: Answer) -> str:
+def _legend_of_parts(answer: PaneAnswer) -> str:
     """The legend of words that are coloured by the parts of a single expert."""
     if not answer.texts or not (expert := _single_expert_with_parts(answer)):
         return ""
@@ -165,7 +165,7 @@ def _legend_of_parts(answer: Answer) -> str:
     return f'{legend([BACKBONE, *parts], leading, in_order(parts))}<p class="reading">{caption}</p>'
 
 
-def _single_expert_with_parts(answer: Answer) -> str:
+def _single_expert_with_parts(answer: PaneAnswer) -> str:
     """The only expert of the answer, if it has parts and a word exists; else an empty string."""
     (expert, *others) = answer.experts()
     has_parts = not others and expert in answer.parts and bool(answer.gates)
@@ -187,7 +187,7 @@ def hint_html() -> str:
     return '<div class="generated hint">The answer appears here, token by token.</div>'
 
 
-def _state(answer: Answer) -> str:
+def _state(answer: PaneAnswer) -> str:
     count = len(answer.texts)
     tokens = f"{count} token{'' if count == 1 else 's'}"
     if not count and answer.done is None:
@@ -202,12 +202,12 @@ def _state(answer: Answer) -> str:
     return f'<p class="state" data-done="yes">Finished: {reason}. {pace}.{_seed(answer)}{replay}</p>'
 
 
-def _seed(answer: Answer) -> str:
+def _seed(answer: PaneAnswer) -> str:
     seed = (answer.manifest.sampling or {}).get("seed")
     return "" if seed is None else f" Seed {int(seed)}."
 
 
-def _weights_table(answer: Answer) -> str:
+def _weights_table(answer: PaneAnswer) -> str:
     led = [answer.columns[place] for place in leaders(answer.weights)]
     ranked = sorted(answer.experts(), key=lambda name: -answer.mean(name))
     rows = "".join(_row(answer, name, led.count(name)) for name in ranked)
@@ -218,7 +218,7 @@ def _weights_table(answer: Answer) -> str:
     )
 
 
-def _row(answer: Answer, name: str, num_led: int) -> str:
+def _row(answer: PaneAnswer, name: str, num_led: int) -> str:
     mean, look = answer.mean(name), answer.looks.expert(name)
     bar = f'<div class="track"><div class="fill" style="width:{mean:.1%};background:{look.colour}"></div></div>'
     return (
@@ -228,7 +228,7 @@ def _row(answer: Answer, name: str, num_led: int) -> str:
     )
 
 
-def _reading(answer: Answer, ranked: Sequence[str]) -> str:
+def _reading(answer: PaneAnswer, ranked: Sequence[str]) -> str:
     """One sentence that explains the numbers."""
     first = html.escape(ranked[0])
     mean = answer.mean(ranked[0])
@@ -306,7 +306,7 @@ def _loss(result: Without, full: float) -> str:
     )
 
 
-def diff_html(before: Answer, after: Answer, letter: str) -> str:
+def diff_html(before: PaneAnswer, after: PaneAnswer, letter: str) -> str:
     """The words of one answer against those of another, which stands in the pane of this letter."""
     if before.generated == after.generated:
         return f'<p class="same">The same text as {letter}.</p>'

@@ -16,7 +16,7 @@ StepState = Literal["done", "now", "later"]
 
 
 @dataclass(frozen=True)
-class Step:
+class StartStep:
     """One step: what it is, a sentence, and the job that is at work on it."""
 
     title: str
@@ -26,7 +26,7 @@ class Step:
     progress: float = 0.0  # of the whole step, 0 to 1, while a job is at work on it
 
 
-def first_steps(have: Holdings, domains: Sequence[str], over: Sequence[JobCard]) -> list[Step]:
+def first_steps(have: Holdings, domains: Sequence[str], over: Sequence[JobCard]) -> list[StartStep]:
     """The five steps of a first visit."""
     return [
         _imports(have, domains, over),
@@ -39,7 +39,7 @@ def first_steps(have: Holdings, domains: Sequence[str], over: Sequence[JobCard])
             "Every expert is scored on every domain",
             "then the three numbers and the picture of this page appear here",
         ),
-        Step("Talk to the mixture", "on the page Playground", "later"),
+        StartStep("Talk to the mixture", "on the page Playground", "later"),
     ]
 
 
@@ -55,22 +55,22 @@ def first_visit_title(have: Holdings) -> str:
     return "From text to experts that you can talk to"
 
 
-def _imports(have: Holdings, domains: Sequence[str], over: Sequence[JobCard]) -> Step:
+def _imports(have: Holdings, domains: Sequence[str], over: Sequence[JobCard]) -> StartStep:
     waiting = by_turn([job for job in have.unfinished if step_of(job) == "domains"])  # the one at work first
     ended = sum(step_of(job) == "domains" and job.state == "done" for job in over)
     if waiting:
         title = f"Text becomes domains: {ended} of {ended + len(waiting)} imported"
         progress = (ended + sum(job.progress for job in waiting)) / (ended + len(waiting))
-        return Step(title, sentence_of(waiting[0]), "now", waiting[0], progress)
+        return StartStep(title, sentence_of(waiting[0]), "now", waiting[0], progress)
     if domains:
-        return Step(f"{pluralize(len(domains), 'domain')} of text imported", listed(list(domains), 8), "done")
-    return Step("Text becomes domains", "each kind of text is a domain that one expert can learn", "later")
+        return StartStep(f"{pluralize(len(domains), 'domain')} of text imported", listed(list(domains), 8), "done")
+    return StartStep("Text becomes domains", "each kind of text is a domain that one expert can learn", "later")
 
 
-def _step(have: Holdings, step: FirstStep, count: int, title: str, words: str) -> Step:
+def _step(have: Holdings, step: FirstStep, count: int, title: str, words: str) -> StartStep:
     job = bringing(have.unfinished, step)
     if job and job.state != "queued":
-        return Step(job.title, sentence_of(job), "now", job, job.progress)
+        return StartStep(job.title, sentence_of(job), "now", job, job.progress)
     if count:
-        return Step(title, words, "done")
-    return Step(job.title if job else title, words, "later")
+        return StartStep(title, words, "done")
+    return StartStep(job.title if job else title, words, "later")

@@ -20,7 +20,7 @@ MOST_EXPERTS, MOST_DOMAINS, MOST_CARDS = 7, 10, 12
 
 
 @dataclass(frozen=True)
-class Scores:
+class PictureScores:
     """The newest evaluation of each expert on each domain, on one split."""
 
     of: Mapping[tuple[str, str], EvaluationCard]
@@ -41,17 +41,17 @@ class Scores:
         return min(scored)[1] if scored else ""
 
 
-def scores_of(evaluations: Sequence[EvaluationCard], split: str = "test") -> Scores:
+def scores_of(evaluations: Sequence[EvaluationCard], split: str = "test") -> PictureScores:
     """The newest score of each expert on each domain."""
     newest = sorted((one for one in evaluations if one.split == split), key=lambda one: one.created_at)
-    return Scores({(one.expert, one.domain): one for one in newest})
+    return PictureScores({(one.expert, one.domain): one for one in newest})
 
 
 def picture_of(
     domains: Sequence[DomainCard],
     experts: Sequence[ExpertCard],
     mixture: MixtureCard | None,
-    scores: Scores,
+    scores: PictureScores,
     looks: Looks,
     state: str = "",
 ) -> dict[str, Any]:
@@ -100,14 +100,16 @@ def _shown(experts: Sequence[ExpertCard], mixture: MixtureCard | None) -> list[E
     return [by_name[one.expert] for one in members if one.expert in by_name][:MOST_EXPERTS]
 
 
-def _domain(one: DomainCard, shown: Sequence[ExpertCard], names: Sequence[str], scores: Scores) -> dict[str, Any]:
+def _domain(
+    one: DomainCard, shown: Sequence[ExpertCard], names: Sequence[str], scores: PictureScores
+) -> dict[str, Any]:
     own = next((expert.name for expert in shown if expert.domain == one.name), "")
     leads = own or scores.nearest(names, one.name)
     place = names.index(leads) if leads else None
     return _box(f"domain:{one.name}", one.name, CORPORA, {"domain": one.name}) | {"expert": place, "own": bool(own)}
 
 
-def _expert(one: ExpertCard, active: bool | None, scores: Scores, looks: Looks) -> dict[str, Any]:
+def _expert(one: ExpertCard, active: bool | None, scores: PictureScores, looks: Looks) -> dict[str, Any]:
     """The box of an expert. `active` says whether it takes part in the mixture; None without a mixture."""
     value = scores.own(one)
     words = f"perplexity {perplexity_text(value)}" if value is not None else "not scored"
@@ -163,7 +165,7 @@ def switched_off(mixtures: Sequence[MixtureCard]) -> set[tuple[str, str]]:
 def card_of(
     one: ExpertCard,
     domain: DomainCard | None,
-    scores: Scores,
+    scores: PictureScores,
     looks: Looks,
     curve: Sequence[float],
     is_certified: bool,

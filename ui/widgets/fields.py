@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from ui.present.forms.questions import Question, fault_of, number_fault
+from ui.present.forms.questions import QuestionForm, fault_of, number_fault
 from ui.present.text.formatting import plain
 from ui.widgets.on_demand import content_of
 
@@ -82,12 +82,12 @@ _DOUBLED = (1, 2, 4, 8, 16, 32)  # numbers of experts in C-BTM's tables
 _DETAILS_TITLE = "More: how to read it, and how much"
 
 
-def draw_questions(form: str, questions: Iterable[Question], tucked: Collection[str] = ()) -> Answers:
+def draw_questions(form: str, questions: Iterable[QuestionForm], tucked: Collection[str] = ()) -> Answers:
     """Draws the spec's own questions, then each group in an expander; gives the answers by path.
 
     `tucked` are own fields that seldom need an answer: they go into an expander too.
     """
-    groups: dict[str, list[Question]] = {}
+    groups: dict[str, list[QuestionForm]] = {}
     for question in questions:
         groups.setdefault(_DETAILS if question.path[0] in tucked else question.group, []).append(question)
     answers = {question.path: draw_widget(form, question) for question in groups.pop("", [])}
@@ -98,7 +98,7 @@ def draw_questions(form: str, questions: Iterable[Question], tucked: Collection[
     return answers
 
 
-def _draw_group(form: str, questions: Sequence[Question]) -> Answers:
+def _draw_group(form: str, questions: Sequence[QuestionForm]) -> Answers:
     columns = st.columns(3)
     answers: Answers = {}
     for place, question in enumerate(questions):
@@ -107,7 +107,7 @@ def _draw_group(form: str, questions: Sequence[Question]) -> Answers:
     return answers
 
 
-def draw_widget(form: str, question: Question) -> Any:
+def draw_widget(form: str, question: QuestionForm) -> Any:
     """One widget; its value as the spec wants it.
 
     The widget has its default of its own. Written into the session alone it would be sent to the browser once, with a
@@ -116,7 +116,7 @@ def draw_widget(form: str, question: Question) -> Any:
     return _WIDGETS[question.answer_type](key_of(form, question), question)
 
 
-def draw_valid(form: str, question: Question) -> Any:
+def draw_valid(form: str, question: QuestionForm) -> Any:
     """One widget of a form whose values are used at once; while a number is at fault, the question's own default is.
 
     What the session holds is drawn, as it is of a form whose values stand in the address.
@@ -136,21 +136,21 @@ def faults_of(form: str) -> dict[tuple[str, ...], str]:
     return faults
 
 
-def key_of(form: str, question: Question) -> str:
+def key_of(form: str, question: QuestionForm) -> str:
     return ".".join((form, *question.path))
 
 
-def held(form: str, question: Question) -> Question:
+def held(form: str, question: QuestionForm) -> QuestionForm:
     """The question with what the session holds as its default: of a form whose values stand in the address."""
     key = key_of(form, question)
     return replace(question, default=st.session_state[key]) if key in st.session_state else question
 
 
-def _text(key: str, q: Question) -> str | None:
+def _text(key: str, q: QuestionForm) -> str | None:
     return st.text_input(q.label, q.default or "", key=key, help=q.help) or (None if q.optional else "")
 
 
-def _number(key: str, q: Question, instead: float | None = None) -> Any:
+def _number(key: str, q: QuestionForm, instead: float | None = None) -> Any:
     is_integer = q.answer_type == "integer"
     fraction = 0.01 if q.maximum == 1 else abs(q.default or 1e-3) / 10  # an empty one is a learning rate
     return draw_number(
@@ -166,15 +166,15 @@ def _number(key: str, q: Question, instead: float | None = None) -> Any:
     ).value
 
 
-def _switch(key: str, q: Question) -> bool:
+def _switch(key: str, q: QuestionForm) -> bool:
     return st.checkbox(q.label, bool(q.default), key=key, help=q.help)
 
 
-def _choice(key: str, q: Question) -> str:
+def _choice(key: str, q: QuestionForm) -> str:
     return str(st.selectbox(q.label, q.choices, _place_of(q.default, q.choices), key=key, help=q.help))
 
 
-def _name(key: str, q: Question) -> str | None:
+def _name(key: str, q: QuestionForm) -> str | None:
     options = (None, *q.choices) if q.optional else q.choices
     nothing = "choose for me" if q.path[-1] == "parent" else "none"
     return st.selectbox(
@@ -191,18 +191,18 @@ def _place_of(default: Any, choices: Sequence[Any]) -> int:
     return choices.index(default) if default in choices else 0
 
 
-def _names(key: str, q: Question) -> list[str]:
+def _names(key: str, q: QuestionForm) -> list[str]:
     if not q.choices:  # Streamlit would draw a pale field that nobody can open
         st.caption(f"{q.label}: there are none to choose yet.")
         return []
     return list(st.multiselect(q.label, q.choices, q.default, key=key, help=q.help))
 
 
-def _integers(key: str, q: Question) -> list[int]:
+def _integers(key: str, q: QuestionForm) -> list[int]:
     return sorted(st.multiselect(q.label, sorted({*_DOUBLED, *q.default}), q.default, key=key, help=q.help))
 
 
-_WIDGETS: Mapping[str, Callable[[str, Question], Any]] = {
+_WIDGETS: Mapping[str, Callable[[str, QuestionForm], Any]] = {
     "text": _text,
     "integer": _number,
     "number": _number,
@@ -214,7 +214,7 @@ _WIDGETS: Mapping[str, Callable[[str, Question], Any]] = {
 }
 
 
-def draw_preset(form: str, questions: Sequence[Question]) -> None:
+def draw_preset(form: str, questions: Sequence[QuestionForm]) -> None:
     """A row of presets that fill in the training's questions; each can still be changed below."""
     training = [q for q in questions if q.group == "training"]
     if not training:

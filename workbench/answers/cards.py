@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from engine.text.import_report import Report
+from engine.text.import_report import ReadReport
 from engine.text.split_names import HeldOutSplit
 from workbench.answers.base import Answer, JsonObject
 from workbench.answers.posteriors import PriorSource
@@ -69,8 +69,8 @@ class ImportReport(StoredJson):
         """How many documents were kept, what was left out and why, and what was recognised."""
         if "num_documents" not in self.model_fields_set:
             return []  # of a domain that was made of others
-        names = [one.name for one in fields(Report) if one.name != "refused"]
-        report = Report(**{name: getattr(self, name) for name in names})
+        names = [one.name for one in fields(ReadReport) if one.name != "refused"]
+        report = ReadReport(**{name: getattr(self, name) for name in names})
         return [one for one in (report.kept_text(), report.fields_text(), *report.notes) if one]
 
     @property

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.analysis.fewshot.tasks import Example, Task
+from engine.analysis.fewshot.tasks import LabelledExample, Task
 from engine.errors import CorpusError, ModelError, NextStep
 from engine.text.tokenizer import Tokenizer
 
@@ -110,7 +110,7 @@ def make_episode(task: Task, tokenizer: Tokenizer, shots: Shots, seed: int, max_
     )
 
 
-def _draw(task: Task, shots: Shots, rng: np.random.Generator) -> tuple[list[Example], list[Example]]:
+def _draw(task: Task, shots: Shots, rng: np.random.Generator) -> tuple[list[LabelledExample], list[LabelledExample]]:
     """Demonstrations and validation examples; both from the training examples if there is no validation file."""
     order = [task.train[place] for place in rng.permutation(len(task.train))]
     drawn, rest = order[: shots.num_shots], order[shots.num_shots :]
@@ -135,7 +135,7 @@ class _Builder:
     tokenizer: Tokenizer
     max_tokens: int
 
-    def prompt(self, shots: Sequence[Example], example: Example) -> Prompt:
+    def prompt(self, shots: Sequence[LabelledExample], example: LabelledExample) -> Prompt:
         demonstrations = [self.task.answered(shot) for shot in shots]
         question = self.task.question(example.text)
         max_tokens = self.max_tokens - len(self.tokenizer.prefix)
@@ -145,5 +145,5 @@ class _Builder:
                 return self._made(ids, example, len(demonstrations) - left_out, is_cut=left_out > 0)
         return self._made(ids[-max_tokens:], example, 0, is_cut=True)
 
-    def _made(self, ids: Sequence[int], example: Example, num_shots: int, *, is_cut: bool) -> Prompt:
+    def _made(self, ids: Sequence[int], example: LabelledExample, num_shots: int, *, is_cut: bool) -> Prompt:
         return Prompt(tuple(self.tokenizer.as_prompt(ids)), example.label, num_shots, is_cut)

@@ -26,7 +26,7 @@ def score_options(
 ) -> Iterator[Progress | Tensor]:
     """Yields progress, then one expert's log-likelihood [N, O, T] of each option token (nats; 0 after its end)."""
     scores_NOT = torch.zeros(len(prompts), len(options), max(map(len, options)))
-    reader = _Reader(model, key, options)
+    reader = _PromptReader(model, key, options)
     done = 0
     order = sorted(range(len(prompts)), key=lambda place: prompts[place].num_shots)
     for _, group in groupby(order, key=lambda place: prompts[place].num_shots):
@@ -48,7 +48,7 @@ def _common_prefix(texts: Sequence[Ids]) -> Ids:
     return first[:length]
 
 
-class _Reader:
+class _PromptReader:
     """One expert reading prompts and options."""
 
     def __init__(self, model: ExpertModel, key: str, options: Sequence[Ids]) -> None:

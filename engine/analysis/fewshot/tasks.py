@@ -28,7 +28,7 @@ _LAYOUT = "Give a folder with train.jsonl and test.jsonl for each task, with the
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class LabelledExample:
     """A text and the index of its label."""
 
     text: str
@@ -43,9 +43,9 @@ class Task:
     labels: tuple[str, ...]
     words: tuple[str, ...]
     template: str
-    train: tuple[Example, ...]
-    test: tuple[Example, ...]
-    validation: tuple[Example, ...] = ()  # none: the task has no such file
+    train: tuple[LabelledExample, ...]
+    test: tuple[LabelledExample, ...]
+    validation: tuple[LabelledExample, ...] = ()  # none: the task has no such file
 
     def question(self, text: str) -> str:
         """The prompt text of an example before its label, without trailing white space."""
@@ -57,7 +57,7 @@ class Task:
         before = self.template.removesuffix(_LABEL)
         return before[len(before.rstrip()) :]
 
-    def answered(self, example: Example) -> str:
+    def answered(self, example: LabelledExample) -> str:
         """A demonstration: question and answer."""
         return f"{self.question(example.text)}{self.lead}{self.words[example.label]}"
 
@@ -104,7 +104,8 @@ def _read_task(folder: Path, parts: Mapping[str, TextFile], name: str) -> Task:
     _refuse_labels(labels, words, name)
     number = {label: place for place, label in enumerate(labels)}
     examples = {
-        part: tuple(Example(text, number[label]) for text, label in pairs_by_part.get(part, ())) for part in _PARTS
+        part: tuple(LabelledExample(text, number[label]) for text, label in pairs_by_part.get(part, ()))
+        for part in _PARTS
     }
     return Task(name, tuple(labels), tuple(words.get(label, label) for label in labels), template, **examples)
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from engine.errors import CorpusError
 from engine.text.corpus import Document, ReadOptions, read_dataset, read_documents
 from engine.text.dataset_source import DatasetSource
-from engine.text.import_report import Report
+from engine.text.import_report import ReadReport
 from engine.text.local_sources import SOURCES, local_documents
 from engine.text.plain_text import document_characters
 from engine.text.split import store_documents
@@ -27,7 +27,7 @@ from workbench.store import artifact_kinds
 
 def run(work: Work, spec: ImportCorpus) -> JobRun:
     """Writes one artifact with the documents of all domains. An error leaves neither row nor file."""
-    report = Report()
+    report = ReadReport()
     dataset = DatasetSource.parse(spec.dataset, spec.dataset_split).pinned() if spec.dataset else None
     documents, total_bytes = _source(spec, dataset, report)
     artifact_id = work.stable_id("documents")
@@ -76,7 +76,9 @@ def run(work: Work, spec: ImportCorpus) -> JobRun:
     return register
 
 
-def _source(spec: ImportCorpus, dataset: DatasetSource | None, report: Report) -> tuple[Iterator[Document], int | None]:
+def _source(
+    spec: ImportCorpus, dataset: DatasetSource | None, report: ReadReport
+) -> tuple[Iterator[Document], int | None]:
     """The documents, and their bytes on disk if that is known."""
     options = ReadOptions(
         spec.text_field,

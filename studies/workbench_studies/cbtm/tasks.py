@@ -3,7 +3,7 @@
 An accuracy is that of one draw of demonstrations, averaged over tasks as in the paper's last column. Its interval is
 Student's over the draws, each averaged over the replication's seeds, which drew the same examples, and over the seeds.
 All draws are asked the same test examples, so a difference that other examples might reverse is undecided, however
-alike its draws. A way to answer is called by its routing and top-k (`cluster top-4`, `fixed all`), or `dense`, `seed`
+alike its draws. Answers are named by their routing and top-k (`cluster top-4`, `fixed all`), or `dense`, `seed`
 and `chance`.
 """
 
@@ -49,7 +49,7 @@ def is_right_more_often(case: Case[CbtmMeasurements], claim: Claim, options: Opt
 
 def _floor(measured: CbtmMeasurements, better: str, other: str) -> str:
     """Why both accuracies are guesses; empty where one of them is not, or chance is not known."""
-    results = [_average(measured, way) for way in (better, other, "chance")]
+    results = [_average(measured, routing) for routing in (better, other, "chance")]
     if None in results:
         return ""
     *pair, chance = (result.mean for result in results)
@@ -78,7 +78,7 @@ def _reach(measured: CbtmMeasurements, better: str, other: str) -> float:
     """
     seed = min(seed for seed in measured.answers if _tasks(measured, seed, better))
     examples = {task["name"]: task["num_test"] for task in measured.answers[seed]["tasks"]}
-    shares = [_tasks(measured, seed, way) for way in (better, other)]
+    shares = [_tasks(measured, seed, routing) for routing in (better, other)]
     variance = sum(
         (share := fmean(of_task[name]["seeds"])) * (1 - share) / number
         for of_task in shares
@@ -102,19 +102,19 @@ def _difference(measured: CbtmMeasurements, better: str, other: str) -> Estimate
     return Estimate(fmean(by_seed), fmean(by_seed) - reach, fmean(by_seed) + reach, by_seed)
 
 
-def _accuracies(measured: CbtmMeasurements, seed: int, way: str) -> list[float]:
+def _accuracies(measured: CbtmMeasurements, seed: int, routing: str) -> list[float]:
     """The accuracy in % of each draw of demonstrations, averaged over tasks; empty where it was not measured."""
-    tasks = _tasks(measured, seed, way).values()
+    tasks = _tasks(measured, seed, routing).values()
     return [100 * fmean(of_draw) for of_draw in zip(*(task["seeds"] for task in tasks), strict=True)]
 
 
-def _tasks(measured: CbtmMeasurements, seed: int, way: str) -> Mapping[str, Any]:
+def _tasks(measured: CbtmMeasurements, seed: int, routing: str) -> Mapping[str, Any]:
     """The results of each task; empty where it was not measured."""
     rows = measured.answers[seed]["rows"]
-    return next((row["tasks"] for row in rows if _way(measured, seed, row) == way), {})
+    return next((row["tasks"] for row in rows if _routing_of(measured, seed, row) == routing), {})
 
 
-def _way(measured: CbtmMeasurements, seed: int, row: Mapping[str, Any]) -> str:
+def _routing_of(measured: CbtmMeasurements, seed: int, row: Mapping[str, Any]) -> str:
     """What a row of a classification is here; single experts of the mixture are not compared."""
     if row["way"] == "beside":
         return "seed" if row["expert"] == measured.subject.runs[seed].seed_expert else "dense"
@@ -123,8 +123,8 @@ def _way(measured: CbtmMeasurements, seed: int, row: Mapping[str, Any]) -> str:
     return f"{row['way']} top-{row['top_k']}" if row["top_k"] is not None else f"{row['way']} all"
 
 
-def _average(measured: CbtmMeasurements, way: str) -> Any:
-    every = [result for seed in measured.answers if (result := _accuracies(measured, seed, way))]
+def _average(measured: CbtmMeasurements, routing: str) -> Any:
+    every = [result for seed in measured.answers if (result := _accuracies(measured, seed, routing))]
     return student_mean([fmean(draw) for draw in zip(*every, strict=True)]) if every else None
 
 
@@ -135,18 +135,18 @@ def by_variant(measured: CbtmMeasurements) -> list[Row]:
     """Tables 1 and 11: accuracies in %, averaged over tasks, with the paper's average of 16 clusters."""
     seed = min(measured.answers, default=0)
     rows = measured.answers[seed]["rows"] if measured.answers else []
-    ways = dict.fromkeys(_way(measured, seed, row) for row in rows if row["way"] != "alone")
+    routings = dict.fromkeys(_routing_of(measured, seed, row) for row in rows if row["way"] != "alone")
     return [
         {
-            "answers": _WORDS[way.partition(" ")[0]],
-            "of": way.partition(" ")[2],
+            "answers": _WORDS[routing.partition(" ")[0]],
+            "of": routing.partition(" ")[2],
             "ours": result.mean,
             "low": result.low,
             "high": result.high,
-            "paper": PAPER["accuracies"].get(way),
+            "paper": PAPER["accuracies"].get(routing),
         }
-        for way in ways
-        if (result := _average(measured, way))
+        for routing in routings
+        if (result := _average(measured, routing))
     ]
 
 

@@ -71,13 +71,13 @@ def ratio_heatmap(table: Sequence[Sequence[float]], names: Sequence[str], titles
         colorscale=heat_scale(is_low_better=True),
     )
     better = sum(cell < 1 for row in table for cell in row)
-    found = f"in {better} cells another expert is better" if better else "no other expert is better"
+    summary = f"in {better} cells another expert is better" if better else "no other expert is better"
     rows = [
         {"expert": one, titles[0].partition(" ")[0]: other, "ratio": table[i][j]}
         for i, one in enumerate(names)
         for j, other in enumerate(names)
     ]
-    return Chart(drawn, f"Read a column: 1.0 is {own}; {found}", rows)
+    return Chart(drawn, f"Read a column: 1.0 is {own}; {summary}", rows)
 
 
 def logarithmic(drawn: go.Figure, values: Iterable[float]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from engine.statistics.bootstrap import Change
+from engine.statistics.bootstrap import SystemChange
 from engine.statistics.estimates import Estimate, share
 from workbench_studies.core.measurements import Measurements
 from workbench_studies.core.study import Case, Options, Test
@@ -38,7 +38,7 @@ def is_alike(case: Case[Any], claim: Claim, options: Options) -> Verdict:
 
 def _change(case: Case[Any], options: Options) -> Estimate | None:
     own, other, domains = systems_of(case, options)
-    change: Estimate | None = case.measured.resampled.changes([Change(own, other, domain) for domain in domains])
+    change: Estimate | None = case.measured.resampled.changes([SystemChange(own, other, domain) for domain in domains])
     return change
 
 
@@ -97,7 +97,7 @@ def leads_everywhere(
 
 def _least_lead(measured: Measurements, own: Hashable, others: Sequence[Hashable], domain: str) -> Estimate | None:
     """How much less perplexity a system has than the one against which that is least certain, in %."""
-    changes = [measured.resampled.changes([Change(own, one, domain)]) for one in others]
+    changes = [measured.resampled.changes([SystemChange(own, one, domain)]) for one in others]
     known = [one for one in changes if one is not None]
     return max(known, key=lambda one: one.high) if known and len(known) == len(changes) else None
 
@@ -123,7 +123,7 @@ def changes_by_domain(
     measured: Measurements, own: Hashable, other: Hashable, domains: Iterable[str]
 ) -> Mapping[str, Estimate]:
     """The change from one system to another on each domain where both were scored."""
-    changes = {domain: measured.resampled.changes([Change(own, other, domain)]) for domain in domains}
+    changes = {domain: measured.resampled.changes([SystemChange(own, other, domain)]) for domain in domains}
     return {domain: one for domain, one in changes.items() if one is not None}
 
 

@@ -180,7 +180,7 @@ def _declared(table: Mapping[str, Any], words: Mapping[str, str]) -> DeclaredCla
     own = {name: value for name, value in table.items() if name in _FIELDS}
     options = {name: value for name, value in table.items() if name not in _FIELDS}
     known = {name: words[value] for name, value in options.items() if isinstance(value, str) and value in words}
-    own["sentence"] = _NAME.sub(lambda found: known.get(found[1], found[0]), own["sentence"])
+    own["sentence"] = _NAME.sub(lambda match: known.get(match[1], match[0]), own["sentence"])
     implied = Implied(**own["implied"]) if "implied" in own else None
     identity = own["id"].format_map(options)
     return DeclaredClaim(

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from engine.statistics.bootstrap import Change
+from engine.statistics.bootstrap import SystemChange
 from engine.statistics.estimates import (
     Estimate,
     correlation_of_pairs,
@@ -88,7 +88,7 @@ def holds_for_lambda(case: DemixCase, claim: Claim, options: Options) -> Verdict
     chosen = system("updating", GRID[options["chosen"]])
     others = [system("updating", reading) for value, reading in GRID.items() if value != options["chosen"]]
     resampled, domains = case.measured.resampled, case.texts["everywhere"]
-    every = [[resampled.changes([Change(chosen, other, domain)]) for other in others] for domain in domains]
+    every = [[resampled.changes([SystemChange(chosen, other, domain)]) for other in others] for domain in domains]
     known = [[one for one in row if one is not None] for row in every]
     if not known or any(len(row) < len(others) for row in known):
         return untestable(claim)
@@ -121,14 +121,14 @@ def goes_with_overlap(case: DemixCase, claim: Claim, _: Options) -> Verdict:
     from engine.text.overlap import correlation
 
     measured, domains, overlap = case.measured, case.texts["training"], case.measured.overlap
-    found = [table for seed in measured.resampled.seeds if (table := ratios(measured, seed))]
-    if not found:
+    ratio_tables = [table for seed in measured.resampled.seeds if (table := ratios(measured, seed))]
+    if not ratio_tables:
         return untestable(claim)
     if overlap is None or len(domains) < _LEAST_DOMAINS:
         return untestable(claim, f"It needs at least {_LEAST_DOMAINS} domains and their measured overlap.")
     shared = [[1.0 if one == other else overlap[one, other] for other in domains] for one in domains]
-    results = correlation_of_pairs(-np.array(found), shared)
-    as_printed = correlation(np.mean(found, axis=0), shared, with_own=True)
+    results = correlation_of_pairs(-np.array(ratio_tables), shared)
+    as_printed = correlation(np.mean(ratio_tables, axis=0), shared, with_own=True)
     numbers = f"r = {as_printed.r:.2f}, t = {as_printed.t:.2f}, p = {as_printed.p:.3f}"
     ours = f"with the diagonal, as the paper counts: {numbers}"
     unit = f"r over {len(domains) * (len(domains) - 1)} cells without the diagonal"
@@ -208,7 +208,7 @@ def is_stable(case: DemixCase, claim: Claim, _: Options) -> Verdict:
 def changes_by_adapting(case: DemixCase, claim: Claim, options: Options) -> Verdict:
     """From one system to another, of every target to which a model was adapted: on it, or on the training domains."""
     changes = [
-        Change(_adapted(case, options["after"], target), _adapted(case, options["before"], target), domain)
+        SystemChange(_adapted(case, options["after"], target), _adapted(case, options["before"], target), domain)
         for target in _targets(case, options["after"])
         for domain in ([target] if options["on"] == "target" else case.texts[options["on"]])
     ]
@@ -231,13 +231,14 @@ def comes_close(case: DemixCase, claim: Claim, options: Options) -> Verdict:
     resampled, known = case.measured.resampled, {}
     for target in _targets(case, "demix-dapt"):
         demix, dense = (_adapted(case, mode, target) for mode in ("demix-dapt", "dense-dapt"))
-        if change := resampled.changes([Change(demix, dense, target)]):
+        if change := resampled.changes([SystemChange(demix, dense, target)]):
             known[target] = change
     if not known:
         return untestable(claim)
     each = ", ".join(f"{novel} {change.value:+.0f} %" for novel, change in known.items())
     dense = {
-        one: resampled.changes([Change(_adapted(case, "dense-dapt", one), case.systems["dense"], one)]) for one in known
+        one: resampled.changes([SystemChange(_adapted(case, "dense-dapt", one), case.systems["dense"], one)])
+        for one in known
     }
     collapsed = [f"{novel} ({one.value:+.0f} %)" for novel, one in dense.items() if one and one.value > 0]
     if collapsed:
@@ -255,7 +256,7 @@ def hits_the_most_distinct(case: DemixCase, claim: Claim, _: Options) -> Verdict
     if not shared:
         return untestable(claim)
     least = min(shared, key=lambda domain: shared[domain])
-    change = Change(case.systems["interleaved"], case.systems["naive"], least)
+    change = SystemChange(case.systems["interleaved"], case.systems["naive"], least)
     return is_above(claim, case.measured.resampled.changes([change]), ours=least, unit="%")
 
 

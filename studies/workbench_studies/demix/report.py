@@ -182,7 +182,7 @@ def _posterior_rows(findings: Findings) -> Rows:
     ]
 
 
-def _course_rows(findings: Findings) -> Rows:
+def _drift_rows(findings: Findings) -> Rows:
     beliefs = findings["pictures"]["posteriors"]
     return [{"text": text, "moved": each_seed(one["moved"])} for text, one in beliefs.items()]
 
@@ -272,7 +272,7 @@ REPORT = Report(
         "2": _model_rows,
         "ratios": _ratio_rows,
         "posteriors": _posterior_rows,
-        "courses": _course_rows,
+        "courses": _drift_rows,
     },
     few_tokens,
 )

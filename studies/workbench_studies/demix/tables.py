@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.statistics.bootstrap import Change
+from engine.statistics.bootstrap import SystemChange
 from engine.statistics.curves import Curve, crossing, mean_curve
 from workbench_studies.core.calibration import comparison, fit_row
 from workbench_studies.core.findings import Row, interval_columns, num_documents, text_rows
@@ -222,7 +222,7 @@ def _dapt(measured: DemixMeasurements) -> list[Row]:
     """Table 13 by target, dense-DAPT and DEMix-DAPT side by side; the last row is the paper's average."""
 
     def change(after: System, before: System, domains: Sequence[str]) -> float | None:
-        results = measured.resampled.changes([Change(after, before, domain) for domain in domains])
+        results = measured.resampled.changes([SystemChange(after, before, domain) for domain in domains])
         return results.value if results else None
 
     rows: list[Row] = [
@@ -252,7 +252,7 @@ def by_domain(measured: DemixMeasurements) -> list[Row]:
             "domain": domain,
             "overlap with the others": overlap,
             **_values(measured, {"experts in every layer": _NAIVE, "in some layers": _INTERLEAVED}, domain),
-            **interval_columns(measured.resampled.changes([Change(_INTERLEAVED, _NAIVE, domain)]), "change, %"),
+            **interval_columns(measured.resampled.changes([SystemChange(_INTERLEAVED, _NAIVE, domain)]), "change, %"),
         }
         for domain, overlap in measured.overlap_with_others(measured.subject.domains).items()
     ]

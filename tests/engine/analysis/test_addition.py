@@ -12,7 +12,7 @@ import torch
 from engine.analysis.removal import add_and_compare
 from engine.errors import ModelError
 from engine.files import ArtifactRef, faults_in, new_folder, write_manifest
-from engine.loading.loaded_base import LoadedBase, load_base
+from engine.loading.loaded_base import HostedBase, load_base
 from engine.methods.multi_expert_files import save_base, save_expert
 from engine.models.multi_expert import MultiExpertModel
 
@@ -40,7 +40,7 @@ def test_no_tensor_changes_when_an_expert_is_added(kept: dict[str, ArtifactRef],
 def test_no_more_than_two_experts_are_in_memory(kept: dict[str, ArtifactRef], monkeypatch) -> None:
     alive, seen = weakref.WeakSet(), []
 
-    def watched(base: ArtifactRef, experts: dict[str, ArtifactRef]) -> LoadedBase:
+    def watched(base: ArtifactRef, experts: dict[str, ArtifactRef]) -> HostedBase:
         gc.collect()
         seen.append((len(alive), len(experts)))
         model = load_base(base, experts)

@@ -10,7 +10,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from engine.clusters.artifact import Clustering, load_clustering
+from engine.clusters.artifact import FittedClustering, load_clustering
 from engine.clusters.centroids import Clusters, squared_distances
 from engine.clusters.config import ClusterConfig, ClusterMethod, TfidfConfig
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
@@ -23,12 +23,12 @@ CAKE = ["Bake the cake with sugar.", "Whisk sugar and eggs, bake.", "Sugar, eggs
 TEXTS = [*LAW, *CAKE]
 
 
-def clustering_of(method: ClusterMethod = "balanced", texts: list[str] = TEXTS) -> Clustering:
+def clustering_of(method: ClusterMethod = "balanced", texts: list[str] = TEXTS) -> FittedClustering:
     *_, embedder = fit_tfidf(texts, TfidfConfig(dimension=3, scaling="unit_rows"))
     assert isinstance(embedder, TfidfEmbedder)
     *_, clusters = find_clusters(embedder.embed(texts).vectors_ND, ClusterConfig(method, 2))
     assert isinstance(clusters, Clusters)
-    return Clustering(clusters, embedder, tuple(Document(text).id for text in texts))
+    return FittedClustering(clusters, embedder, tuple(Document(text).id for text in texts))
 
 
 @pytest.mark.parametrize("method", get_args(ClusterMethod))
@@ -73,7 +73,7 @@ def test_documents_without_a_known_word_are_placed_and_counted() -> None:
 def test_every_document_must_have_an_id() -> None:
     clustering = clustering_of()
     with pytest.raises(EngineError, match="5 ids for 6 documents"):
-        Clustering(clustering.clusters, clustering.embedder, clustering.document_ids[1:])
+        FittedClustering(clustering.clusters, clustering.embedder, clustering.document_ids[1:])
 
 
 @pytest.mark.parametrize("name", ["clustering.json", "clustering.safetensors", "embedder/words.json"])

@@ -20,7 +20,7 @@ from engine.files import ArtifactRef, new_folder
 from engine.inference.cancellation import CancelledError, cancel_scope
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.mixing import Mixing
-from engine.loading.loaded_base import LoadedBase, ModelCache
+from engine.loading.loaded_base import HostedBase, ModelCache
 from engine.methods import multi_expert_files
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
@@ -150,14 +150,14 @@ def another_reads(
     models: ModelCache, base: ArtifactRef, experts: dict[str, ArtifactRef], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
     """Another thread reads these experts for as long as the block lasts, and a little longer."""
-    reading, go_on, add = threading.Event(), threading.Event(), LoadedBase.add
+    reading, go_on, add = threading.Event(), threading.Event(), HostedBase.add
 
-    def slowly(self: LoadedBase, wanted: dict[str, ArtifactRef]) -> None:
+    def slowly(self: HostedBase, wanted: dict[str, ArtifactRef]) -> None:
         reading.set()
         assert go_on.wait(60)
         add(self, wanted)
 
-    monkeypatch.setattr(LoadedBase, "add", slowly)
+    monkeypatch.setattr(HostedBase, "add", slowly)
     other = threading.Thread(target=models.get, args=(base, experts))
     other.start()
     try:

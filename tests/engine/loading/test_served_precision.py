@@ -19,7 +19,7 @@ from engine.inference.ensemble import Ensemble, Group
 from engine.inference.mixing import Mixing
 from engine.inference.shared_passes import SharedPasses, why_not_shared
 from engine.loading import loaded_base
-from engine.loading.loaded_base import LoadedBase, ModelCache, choose_precision, hold_in
+from engine.loading.loaded_base import HostedBase, ModelCache, choose_precision, hold_in
 from engine.methods.multi_expert_files import new_placement
 from engine.methods.registry import get_method
 from engine.mixing.posterior import PosteriorGate
@@ -44,13 +44,13 @@ def stored(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> tuple
     return kept(method, model, seed, folder)
 
 
-def loaded(base: ArtifactRef, expert: ArtifactRef, precision: ServePrecision) -> LoadedBase:
-    model = LoadedBase(base, precision=precision)
+def loaded(base: ArtifactRef, expert: ArtifactRef, precision: ServePrecision) -> HostedBase:
+    model = HostedBase(base, precision=precision)
     model.add({"law": expert})
     return model
 
 
-def logits(model: LoadedBase) -> Tensor:
+def logits(model: HostedBase) -> Tensor:
     with torch.no_grad():
         return model.view(["law"])(IDS, Rows.all_to("law", 1))
 
@@ -108,7 +108,7 @@ def test_an_expert_is_used_only_after_its_weights_are_in_the_served_precision(
     base, experts = save(
         MultiExpertModel(fresh_model(small_shape(), VOCAB, 0), ["law", "code"], new_placement()), tmp_path
     )
-    cache, meanwhile = ModelCache(1 << 30), list[LoadedBase | None]()
+    cache, meanwhile = ModelCache(1 << 30), list[HostedBase | None]()
     first = cache.get(base, {"code": experts["code"]}, "bf16")
 
     def look(modules: list[nn.Module], precision: ServePrecision) -> None:
@@ -145,7 +145,7 @@ def test_an_expert_of_a_seed_of_16_bits_computes_in_float32(name: str, dtype: to
 @pytest.mark.parametrize("dtype", HALF)
 def test_a_seed_served_in_float32_has_the_logits_of_transformers_in_float32(dtype: torch.dtype, tmp_path: Path) -> None:
     seed = seed_in(dtype, tmp_path / "seed")
-    model = LoadedBase(seed, precision="float32")
+    model = HostedBase(seed, precision="float32")
     model.add({"seed": seed})
     theirs = AutoModelForCausalLM.from_pretrained(seed.folder, dtype=torch.float32).eval()
     with torch.no_grad():
@@ -159,7 +159,7 @@ def test_what_a_model_will_take_is_known_before_it_is_loaded(
     name: str, precision: ServePrecision, tmp_path: Path
 ) -> None:
     base, expert = stored(name, tmp_path, torch.bfloat16)
-    forecast = LoadedBase(base, precision=precision).coming_bytes({"law": expert})
+    forecast = HostedBase(base, precision=precision).coming_bytes({"law": expert})
     held = loaded(base, expert, precision).num_bytes()
     assert held <= forecast <= held + HEADERS
 

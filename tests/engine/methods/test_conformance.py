@@ -23,7 +23,7 @@ from engine.errors import Problem
 from engine.events import Step
 from engine.files import EXPERT_CARD, ArtifactRef, new_folder, verify_folder, write_manifest
 from engine.inference.scores import mix_scores
-from engine.loading.loaded_base import LoadedBase, load_base
+from engine.loading.loaded_base import HostedBase, load_base
 from engine.methods.base import Method, StoredExpert
 from engine.methods.joint_training import Recipe
 from engine.methods.registry import get_method, joint_methods, method_of, method_of_files, methods
@@ -174,7 +174,7 @@ def test_a_mixture_without_an_expert_is_one_that_never_loaded_it(made: Made) -> 
 
 @pytest.mark.parametrize("made", of_several, indirect=True)
 def test_adding_an_expert_changes_no_tensor(made: Made) -> None:
-    loaded = LoadedBase(made.base)
+    loaded = HostedBase(made.base)
     loaded.add({"law": made.experts["law"]})
     before = {name: tensor.clone() for name, tensor in loaded.tensors().items()}
     coming = loaded.coming_bytes({"sea": made.experts["sea"]})

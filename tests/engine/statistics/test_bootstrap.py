@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from engine.statistics.bootstrap import Averages, Change, Counted, Draws, Hits, Loss, Place, Resampled
+from engine.statistics.bootstrap import Averages, Counted, Draws, Hits, Loss, Place, Resampled, SystemChange
 from engine.statistics.estimates import Floats
 from tests.engine.statistics.texts import TOKENS, losses_of
 
@@ -121,7 +121,7 @@ def test_a_change_counts_every_domain_the_same() -> None:
         for name, before, after in (("x", 10.0, 11.0), ("y", 1000.0, 900.0))
         for system, value in (("before", before), ("after", after))
     }
-    result = Resampled(losses).changes([Change("after", "before", "x"), Change("after", "before", "y")])
+    result = Resampled(losses).changes([SystemChange("after", "before", "x"), SystemChange("after", "before", "y")])
     assert result is not None
     assert result.value == pytest.approx(0.0, abs=1e-9)
 

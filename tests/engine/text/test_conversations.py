@@ -15,7 +15,7 @@ import pytest
 from engine.errors import CorpusError
 from engine.text.chat.conversations import stored_conversation
 from engine.text.corpus import Document, ReadOptions, read_documents
-from engine.text.import_report import Report
+from engine.text.import_report import ReadReport
 from engine.text.split import read_split, store_documents
 
 USER, ANSWER = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
@@ -57,8 +57,8 @@ def write(path: Path, *records: dict[str, Any]) -> Path:
     return path
 
 
-def read(path: Path, report: Report | None = None, **options: Any) -> list[Document]:
-    return list(read_documents(path, ReadOptions(format="chat", **options), report or Report()))
+def read(path: Path, report: ReadReport | None = None, **options: Any) -> list[Document]:
+    return list(read_documents(path, ReadOptions(format="chat", **options), report or ReadReport()))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -81,7 +81,7 @@ def test_a_broken_conversation_is_refused_with_its_line(tmp_path: Path, fault: s
     with pytest.raises(CorpusError, match=reason) as caught:
         read(path)
     assert (caught.value.line, bool(caught.value.next_step)) == (2, True)
-    report = Report()
+    report = ReadReport()
     assert len(read(path, report, skip_bad=True)) == 1
     assert [(one.line, reason in one.reason) for one in report.refused] == [(2, True)]
 
@@ -120,7 +120,7 @@ def test_a_conversation_is_anonymised_message_by_message(tmp_path: Path) -> None
 def test_conversations_imported_as_text_say_what_to_do(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", {"messages": [USER, ANSWER]})
     with pytest.raises(CorpusError, match="is a conversation") as caught:
-        list(read_documents(path, ReadOptions(), Report()))
+        list(read_documents(path, ReadOptions(), ReadReport()))
     assert "chat" in caught.value.next_step
 
 
@@ -169,7 +169,7 @@ FAULTY = {
 
 
 def documents(path: Path) -> list[str]:
-    return [document.text for document in read_documents(path, ReadOptions(), Report())]
+    return [document.text for document in read_documents(path, ReadOptions(), ReadReport())]
 
 
 @pytest.mark.parametrize("name", FAULTY)

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from engine.errors import CorpusError
 from engine.text.corpus import Document, ReadOptions, read_dataset, read_documents
 from engine.text.dataset_source import DatasetSource
-from engine.text.import_report import Report
+from engine.text.import_report import ReadReport
 from engine.text.plain_text import DOCUMENT_CHARACTERS, cut_documents
 from engine.text.streams import size_on_disk
 
@@ -31,7 +31,7 @@ READABLE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="
 
 
 def read(path: Path, **options: object) -> list[Document]:
-    return list(read_documents(path, ReadOptions(**options), Report()))  # type: ignore[arg-type]
+    return list(read_documents(path, ReadOptions(**options), ReadReport()))  # type: ignore[arg-type]
 
 
 def write_jsonl(path: Path, texts: list[str]) -> None:
@@ -118,7 +118,7 @@ def test_links_are_not_followed_and_the_report_says_so(tmp_path: Path) -> None:
     (folder / "own.txt").write_text("own text")
     (folder / "link.txt").symlink_to(outside)
     (folder / "loop").symlink_to(folder, target_is_directory=True)
-    report = Report()
+    report = ReadReport()
     assert [document.text for document in read_documents(folder, ReadOptions(), report)] == ["own text"]
     assert [entry.path for entry in report.refused] == ["link.txt", "loop"]
 
@@ -132,7 +132,7 @@ def test_a_pipe_in_the_folder_is_not_opened(tmp_path: Path) -> None:
 def test_files_of_unknown_kind_in_a_folder_are_left_out_and_listed(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
     (tmp_path / "picture.png").write_bytes(b"\x89PNG")
-    report = Report()
+    report = ReadReport()
     assert len(list(read_documents(tmp_path, ReadOptions(), report))) == 1
     assert (report.num_refused, report.refused[0].path) == (1, "picture.png")
 
@@ -163,7 +163,7 @@ def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
 def test_duplicates_are_left_out_and_counted_across_files(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", ["same", "one"])
     write_csv(tmp_path / "b.csv", ["two", "same", "two"])
-    report = Report()
+    report = ReadReport()
     texts = [document.text for document in read_documents(tmp_path, ReadOptions(), report)]
     assert texts == ["same", "one", "two"]
     assert (report.num_documents, report.num_duplicates, report.num_bytes) == (3, 2, 10)
@@ -171,7 +171,7 @@ def test_duplicates_are_left_out_and_counted_across_files(tmp_path: Path) -> Non
 
 def test_texts_that_differ_only_in_the_user_are_duplicates_after_anonymisation(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", ["from a@example.com", "from b@example.com", "from nobody"])
-    report = Report()
+    report = ReadReport()
     documents = list(read_documents(tmp_path, ReadOptions(anonymize=True), report))
     assert [document.text for document in documents] == ["from <EMAIL>", "from nobody"]
     assert documents[0].id == Document("from <EMAIL>").id
@@ -180,7 +180,7 @@ def test_texts_that_differ_only_in_the_user_are_duplicates_after_anonymisation(t
 
 def test_the_report_distinguishes_no_results_from_no_check(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", TEXTS)
-    requested, unasked = Report(), Report()
+    requested, unasked = ReadReport(), ReadReport()
     list(read_documents(tmp_path, ReadOptions(anonymize=True), requested))
     list(read_documents(tmp_path, ReadOptions(), unasked))
     assert set(requested.anonymized.values()) == {0}
@@ -194,7 +194,7 @@ def test_an_empty_text_is_a_fault_as_any_other(name: str, tmp_path: Path) -> Non
         read(tmp_path / name)
     assert refusal.value.line == (3 if name.endswith("sv") else 2)  # a header is a line
 
-    report = Report()
+    report = ReadReport()
     assert len(list(read_documents(tmp_path / name, ReadOptions(skip_bad=True), report))) == 1
     assert report.kept_text() == "Kept 1 of 3 documents. Left out: 2 (The field “text” is empty)."
 
@@ -230,7 +230,7 @@ def test_the_line_of_a_document_is_where_it_begins(tmp_path: Path) -> None:
 def test_progress_reaches_the_size_on_disk(tmp_path: Path) -> None:
     for name, write in WRITERS.items():
         write(tmp_path / name, [f"{name} {text}" for text in TEXTS])
-    report, seen = Report(), []
+    report, seen = ReadReport(), []
     for _ in read_documents(tmp_path, ReadOptions(), report):
         seen.append(report.bytes_read)
     assert seen == sorted(seen)
@@ -249,11 +249,11 @@ def test_plain_text_is_cut_at_paragraph_borders() -> None:
 def test_a_short_text_imported_by_itself_gives_enough_documents_to_split(tmp_path: Path, place: str) -> None:
     essay = "".join(f"Sentence {number} of a short essay.\n" for number in range(270))
     (tmp_path / "essay.txt").write_text(essay, encoding="utf-8")
-    documents = list(read_documents(tmp_path / place, ReadOptions(), Report()))
+    documents = list(read_documents(tmp_path / place, ReadOptions(), ReadReport()))
     assert len(essay) < DOCUMENT_CHARACTERS
     assert 5 <= len(documents) <= 10
     (tmp_path / "other.txt").write_text(essay + "Another.", encoding="utf-8")
-    assert len(list(read_documents(tmp_path, ReadOptions(), Report()))) == 2
+    assert len(list(read_documents(tmp_path, ReadOptions(), ReadReport()))) == 2
 
 
 @settings(max_examples=60)
@@ -286,7 +286,7 @@ def test_the_faults_of_a_text_are_detected_behind_a_long_line(tmp_path: Path) ->
 def test_a_data_set_is_read_by_its_name(tmp_path: Path) -> None:
     """A local folder stands in for the hub: the tests use no network."""
     write_jsonl(tmp_path / "train.jsonl", TEXTS)
-    documents = list(read_dataset(DatasetSource.parse(str(tmp_path)), ReadOptions(), Report()))
+    documents = list(read_dataset(DatasetSource.parse(str(tmp_path)), ReadOptions(), ReadReport()))
     assert [document.text for document in documents] == TEXTS
 
 
@@ -295,9 +295,9 @@ def test_a_split_of_a_data_set_is_read(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "test.jsonl", ["held out"])
     source = DatasetSource.parse(str(tmp_path), "test")
     assert source.pinned() == source  # a folder has no commits
-    assert [document.text for document in read_dataset(source, ReadOptions(), Report())] == ["held out"]
+    assert [document.text for document in read_dataset(source, ReadOptions(), ReadReport())] == ["held out"]
     with pytest.raises(CorpusError, match=r"split “dev” .* cannot be read"):
-        list(read_dataset(DatasetSource.parse(str(tmp_path), "dev"), ReadOptions(), Report()))
+        list(read_dataset(DatasetSource.parse(str(tmp_path), "dev"), ReadOptions(), ReadReport()))
 
 
 def test_a_data_set_is_pinned_to_the_commit_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +314,7 @@ def test_a_data_set_is_pinned_to_the_commit_that_is_read(monkeypatch: pytest.Mon
     monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", dataset_info)
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     source = DatasetSource.parse("owner/name:en@v2", "test").pinned()
-    assert [document.text for document in read_dataset(source, ReadOptions(), Report())] == ["law"]
+    assert [document.text for document in read_dataset(source, ReadOptions(), ReadReport())] == ["law"]
     assert requests == [("owner/name", "v2"), ("owner/name", "en", "test", "c0ffee")]
     assert source.name == "owner/name:en@c0ffee"
 
@@ -322,7 +322,7 @@ def test_a_data_set_is_pinned_to_the_commit_that_is_read(monkeypatch: pytest.Mon
 def test_a_data_set_with_another_field_is_refused_with_its_row(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "train.jsonl", TEXTS)
     with pytest.raises(CorpusError, match="“text”") as refusal:
-        list(read_dataset(DatasetSource.parse(str(tmp_path)), ReadOptions("body"), Report()))
+        list(read_dataset(DatasetSource.parse(str(tmp_path)), ReadOptions("body"), ReadReport()))
     assert refusal.value.line == 1
 
 
@@ -330,7 +330,7 @@ def test_a_data_set_that_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     with pytest.raises(CorpusError, match="nobody/nothing"):
-        list(read_dataset(DatasetSource.parse("nobody/nothing").pinned(), ReadOptions(), Report()))
+        list(read_dataset(DatasetSource.parse("nobody/nothing").pinned(), ReadOptions(), ReadReport()))
 
 
 def test_a_kind_of_file_is_no_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,4 +339,4 @@ def test_a_kind_of_file_is_no_data_set(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     for name in ("json", "json:x"):
         with pytest.raises(CorpusError, match="“json” is a file format"):
-            list(read_dataset(DatasetSource.parse(name), ReadOptions(), Report()))
+            list(read_dataset(DatasetSource.parse(name), ReadOptions(), ReadReport()))

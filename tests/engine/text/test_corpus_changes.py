@@ -16,7 +16,7 @@ import pytest
 from engine.errors import CorpusChangedError
 from engine.text import parquet_rows, split
 from engine.text.corpus import Document, ReadOptions, admit, read_documents
-from engine.text.import_report import Report
+from engine.text.import_report import ReadReport
 from engine.text.split import store_documents
 
 
@@ -30,7 +30,7 @@ def write(path: Path, texts: list[str]) -> None:
 
 def reading(path: Path, **options: bool) -> Iterator[Document]:
     """The documents of a file from which the first one was read."""
-    documents = read_documents(path, ReadOptions(**options), Report())
+    documents = read_documents(path, ReadOptions(**options), ReadReport())
     next(documents)
     return documents
 
@@ -84,7 +84,7 @@ def peak_of_storing(num_documents: int, folder: Path) -> int:
     texts = (Document(f"document {number}", source=f"a:{number}") for number in range(num_documents))
     tracemalloc.start()
     try:
-        for _ in store_documents(admit(texts, ReadOptions(), Report()), folder):
+        for _ in store_documents(admit(texts, ReadOptions(), ReadReport()), folder):
             pass
         return tracemalloc.get_traced_memory()[1]
     finally:

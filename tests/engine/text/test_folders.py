@@ -9,7 +9,7 @@ import pytest
 
 from engine.errors import CorpusError
 from engine.text.corpus import ReadOptions, read_documents
-from engine.text.import_report import Report
+from engine.text.import_report import ReadReport
 from engine.text.streams import size_on_disk, split_of_name
 
 CARD = "---\nconfigs:\n- config_name: default\n---\n# A card\n"
@@ -24,7 +24,7 @@ def write(folder: Path, **texts: str) -> None:
 
 
 def read(folder: Path, split: str = "train") -> tuple[list[str], dict[str, str]]:
-    report = Report()
+    report = ReadReport()
     texts = [document.text for document in read_documents(folder, ReadOptions(split=split), report)]
     return texts, {str(one.path): one.reason for one in report.refused}
 

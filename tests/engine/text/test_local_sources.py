@@ -8,7 +8,7 @@ import pytest
 from engine.errors import CorpusError
 from engine.text import local_sources
 from engine.text.corpus import ReadOptions
-from engine.text.import_report import Report
+from engine.text.import_report import ReadReport
 from engine.text.local_sources import SOURCES, LocalSource, local_documents
 
 ONE_MB = 1_000_000
@@ -23,7 +23,7 @@ def test_every_source_has_text_on_this_machine(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["python", "headers", "descriptions", "cython"])
 def test_the_quick_sources_have_a_megabyte(name: str) -> None:
-    report = Report()
+    report = ReadReport()
     assert sum(1 for _ in local_documents(name, ReadOptions(max_bytes=ONE_MB), report)) > 50
     assert ONE_MB <= report.num_bytes < ONE_MB + 100_000
 

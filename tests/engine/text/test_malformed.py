@@ -21,7 +21,7 @@ from engine.errors import CorpusError
 from engine.files import new_folder
 from engine.text import records, streams
 from engine.text.corpus import ReadOptions, read_documents
-from engine.text.import_report import Report
+from engine.text.import_report import ReadReport
 from engine.text.split import store_documents
 
 GOOD = b'{"text": "one good line"}\n'
@@ -193,14 +193,14 @@ EMPTY = {
 
 
 def read(path: Path, options: ReadOptions | None = None) -> list[str]:
-    return [document.text for document in read_documents(path, options or ReadOptions(), Report())]
+    return [document.text for document in read_documents(path, options or ReadOptions(), ReadReport())]
 
 
 @pytest.mark.parametrize("bad", CASES.values(), ids=CASES)
 def test_a_malformed_corpus_is_refused_with_file_line_and_remedy(bad: Bad, tmp_path: Path) -> None:
     (tmp_path / bad.name).write_bytes(bad.data)
     with pytest.raises(CorpusError) as refusal, new_folder(tmp_path / "kept") as folder:
-        list(store_documents(read_documents(tmp_path / bad.name, bad.options, Report()), folder))
+        list(store_documents(read_documents(tmp_path / bad.name, bad.options, ReadReport()), folder))
     assert (refusal.value.path, refusal.value.line) == (bad.name, bad.line)
     assert bad.problem in refusal.value.problem
     assert bad.remedy in refusal.value.next_step
@@ -245,7 +245,7 @@ def test_with_skip_bad_the_fault_is_listed_and_the_rest_is_read(bad: Bad, tmp_pa
     (tmp_path / bad.name).write_bytes(bad.data)
     (tmp_path / "z.jsonl").write_text('{"text": "the last document", "domain": "d", "n": "the last document"}')
     options = ReadOptions(bad.options.text_field, bad.options.domain_field, skip_bad=True)
-    report = Report()
+    report = ReadReport()
     texts = [document.text for document in read_documents(tmp_path, options, report)]
     assert texts[-1] == "the last document"
     assert report.num_refused >= 1
@@ -286,7 +286,7 @@ def test_one_endless_line_of_plain_text_is_read_in_bounded_memory(tmp_path: Path
     path = tmp_path / "a.txt"
     path.write_bytes(b"word " * (2 << 20))
     tracemalloc.start()
-    num_words = sum(len(document.text.split()) for document in read_documents(path, ReadOptions(), Report()))
+    num_words = sum(len(document.text.split()) for document in read_documents(path, ReadOptions(), ReadReport()))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert num_words <= 2 << 20
@@ -313,7 +313,7 @@ def test_a_parquet_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_only_the_first_fifty_refusals_are_listed_but_all_are_counted(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"broken\n" * 300 + GOOD)
-    report = Report()
+    report = ReadReport()
     assert len(list(read_documents(tmp_path / "a.jsonl", ReadOptions(skip_bad=True), report))) == 1
     assert (report.num_refused, len(report.refused)) == (300, 50)
     assert json.loads(json.dumps(asdict(report)))["refused"][1]["line"] == 2

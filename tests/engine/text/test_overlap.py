@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.errors import EngineError
 from engine.text.corpus import Document
 from engine.text.overlap import (
-    Correlation,
+    OverlapCorrelation,
     correlation,
     domain_bigrams,
     frequent_bigrams,
@@ -157,5 +157,5 @@ def test_what_has_no_correlation_is_refused(ratios: list[object], overlaps: list
 
 
 def test_an_exact_line_has_no_finite_t() -> None:
-    assert Correlation(1.0, student_t(1.0, 6), 0.0, 6).t == math.inf
+    assert OverlapCorrelation(1.0, student_t(1.0, 6), 0.0, 6).t == math.inf
     assert student_t(-1.0, 6) == -math.inf

@@ -11,7 +11,7 @@ import pytest
 from engine.errors import CorpusError, NextStep
 from engine.text.chat.conversations import as_stored, clean_values, stored_conversation
 from engine.text.corpus import Document, ReadOptions, read_documents
-from engine.text.import_report import Report
+from engine.text.import_report import ReadReport
 
 USER, ANSWER = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -19,10 +19,10 @@ TALK = {"messages": [USER, ANSWER]}
 EARLIER = [{"role": "user", "content": "A?"}, {"role": "assistant", "content": "B."}]
 
 
-def read(folder: Path, *values: dict[str, Any], report: Report | None = None, **options: Any) -> list[Document]:
+def read(folder: Path, *values: dict[str, Any], report: ReadReport | None = None, **options: Any) -> list[Document]:
     path = folder / "a.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in values), encoding="utf-8")
-    return list(read_documents(path, ReadOptions(format="chat", **options), report or Report()))
+    return list(read_documents(path, ReadOptions(format="chat", **options), report or ReadReport()))
 
 
 READ: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
@@ -113,7 +113,7 @@ def test_any_other_field_with_a_value_is_refused_by_name_and_line(name: str, tmp
 
 def test_fields_that_say_nothing_of_the_words_are_counted_and_named(tmp_path: Path) -> None:
     record = {"id": 7, "prompt_id": "x", "avatarUrl": "y", "source": "z", "score": 0.5, "Unnamed: 0": 1, "num_turns": 1}
-    report = Report()
+    report = ReadReport()
     read(tmp_path, {**TALK, **record, "note": None, "prompt": "Hi"}, report=report)
     assert set(report.fields_not_read) == set(record)
     assert "“source” (1)" in report.fields_text()
@@ -140,7 +140,7 @@ def test_a_field_that_only_sounds_like_a_count_is_refused(name: str, tmp_path: P
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_a_count_says_nothing_of_the_words(name: str, tmp_path: Path) -> None:
-    report = Report()
+    report = ReadReport()
     read(tmp_path, {**TALK, name: COUNTS[name]}, report=report)
     assert report.fields_not_read == {name: 1}
 
@@ -156,7 +156,7 @@ def test_a_record_and_a_request_may_set_the_same_values(name: str, tmp_path: Pat
 
 
 def test_a_field_is_left_out_when_its_name_is_given(tmp_path: Path) -> None:
-    report = Report()
+    report = ReadReport()
     messages = [USER, {**ANSWER, "reasoning_content": "Hm."}]
     record = {"messages": messages, "rejected": "No"}
     (document,) = read(tmp_path, record, report=report, leave_out=("rejected", "reasoning_content"))
@@ -189,7 +189,7 @@ def test_a_conversation_that_a_text_holds_as_json_is_no_text(tmp_path: Path) -> 
     path = tmp_path / "a.jsonl"
     texts = [json.dumps([USER, ANSWER]), '[{"role": "a list of roles"}]', "[a bracket]"]
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
-    report = Report()
+    report = ReadReport()
     assert [one.text for one in read_documents(path, ReadOptions(skip_bad=True), report)] == texts[1:]
     assert "holds a conversation as JSON" in report.refused[0].reason
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.errors import CorpusError
 from engine.text import parquet_rows, split
 from engine.text.corpus import Document, ReadOptions, read_documents
-from engine.text.import_report import Report
+from engine.text.import_report import ReadReport
 from engine.text.plain_text import pieces
 from engine.text.split import count_documents, place_of, read_split, store_documents
 from engine.text.split_names import SPLITS
@@ -133,7 +133,7 @@ def test_moving_and_renaming_a_data_folder_changes_nothing(tmp_path: Path) -> No
         for i, name in enumerate(names):
             (tmp_path / folder / f"{name}.txt").write_text(f"The text of file {i}.")
     kept = [
-        keep(read_documents(tmp_path / folder, ReadOptions(), Report()), tmp_path / f"kept-{folder[0]}")
+        keep(read_documents(tmp_path / folder, ReadOptions(), ReadReport()), tmp_path / f"kept-{folder[0]}")
         for folder in ("here", "there")
     ]
     assert kept[0] == kept[1]
@@ -230,7 +230,7 @@ def test_the_pieces_of_a_document_stay_in_one_split(tmp_path: Path, group: dict[
     texts = (" ".join(f"Sentence {number}." for number in range(40)), "B.")
     path.write_text("\n".join(json.dumps({"text": text, **group}) for text in texts), encoding="utf-8")
     options = ReadOptions(group_field="source" if group else "", piece_length=200)
-    report = Report()
+    report = ReadReport()
     *cut, short = read_documents(path, options, report)
     (together,) = {one.group for one in cut}
     assert together == group.get("source", together) is not None

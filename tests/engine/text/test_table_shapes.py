@@ -11,13 +11,13 @@ import pytest
 
 from engine.text import records
 from engine.text.corpus import Document, ReadOptions, read_documents
-from engine.text.import_report import Report
+from engine.text.import_report import ReadReport
 
 RECORDS = [{"text": "One, or two."}, {"text": 'A "quote" and a ] here.'}, {"text": "Three\nlines\n{"}]
 
 
-def read(path: Path, report: Report | None = None, **options: Any) -> list[Document]:
-    return list(read_documents(path, ReadOptions(**options), report or Report()))
+def read(path: Path, report: ReadReport | None = None, **options: Any) -> list[Document]:
+    return list(read_documents(path, ReadOptions(**options), report or ReadReport()))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_record_of_an_array_is_named_by_its_line_or_its_number(tmp_path: Path)
     records = [*RECORDS, {"text": None}]
     for name, indent in (("lines", 1), ("one", None)):
         (tmp_path / f"{name}.json").write_text(json.dumps(records, indent=indent), encoding="utf-8")
-    report = Report()
+    report = ReadReport()
 
     documents = read(tmp_path, report, skip_bad=True)
 
@@ -56,7 +56,7 @@ def test_a_large_array_is_read_in_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps([{"text": f"{number} " + "word " * 2000} for number in range(3000)]), encoding="utf-8")
     tracemalloc.start()
-    num_read = sum(1 for _ in read_documents(path, ReadOptions(), Report()))
+    num_read = sum(1 for _ in read_documents(path, ReadOptions(), ReadReport()))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert num_read == 3000
@@ -84,7 +84,7 @@ TABLES: dict[str, tuple[str, str]] = {
 def test_the_separator_of_a_table_is_recognised_and_noted(name: str, tmp_path: Path) -> None:
     data, word = TABLES[name]
     (tmp_path / "a.csv").write_text(data, encoding="utf-8", newline="")
-    report = Report()
+    report = ReadReport()
 
     (document,) = read(tmp_path / "a.csv", report)
 
@@ -106,6 +106,6 @@ def test_a_refusal_names_the_lines_of_further_faults(tmp_path: Path) -> None:
 
 def test_reading_only_a_part_is_noted(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": f"{n}"}) + "\n" for n in range(9)), encoding="utf-8")
-    report = Report()
+    report = ReadReport()
     read(tmp_path / "a.jsonl", report, max_bytes=2)
     assert report.notes == ["Reading stopped after 2 bytes of text, as requested."]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ui.cli.app import main
-from ui.cli.commands.generate import Generated, Palette, Piece, request_of
+from ui.cli.commands.generate import Generated, Palette, PrintedPiece, request_of
 from ui.cli.mix_options import Members, mix_request, parse_experts
 from ui.generation import model_host
 from ui.present.charts.colours import in_order
@@ -145,13 +145,17 @@ def test_what_is_left_out_does_not_take_part() -> None:
 
 
 def test_a_terminal_is_not_steered_by_what_a_model_says() -> None:
-    painted = Palette(in_order(["code", "law"]), plain=False).paint(Piece("\x1b]0;pwned\x07a\tb\n", {"law": 1.0}))
+    painted = Palette(in_order(["code", "law"]), plain=False).paint(
+        PrintedPiece("\x1b]0;pwned\x07a\tb\n", {"law": 1.0})
+    )
 
     assert painted == "\x1b[38;5;162m]0;pwneda\tb\n\x1b[0m"
 
 
 def test_mean_weights_are_ranked() -> None:
-    generated = Generated([Piece("a", {"x": 0.2, "y": 0.8}), Piece("b", {"x": 0.4, "y": 0.6}), Piece("", {})])
+    generated = Generated(
+        [PrintedPiece("a", {"x": 0.2, "y": 0.8}), PrintedPiece("b", {"x": 0.4, "y": 0.6}), PrintedPiece("", {})]
+    )
 
     assert list(generated.mean_weights().items()) == [("y", 0.7), ("x", pytest.approx(0.3))]
 

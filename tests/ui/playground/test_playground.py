@@ -23,7 +23,7 @@ from ui.playground.opening import first_choice
 from ui.playground.pacing import newest_of
 from ui.playground.player import Player, frame_html
 from ui.playground.rounds import Memory, PaneRequest, Round
-from ui.playground.view import Answer, answer_html, problem_html
+from ui.playground.view import PaneAnswer, answer_html, problem_html
 from workbench.answers.posteriors import Manifest, ManifestExpert
 from workbench.answers.server import Model
 from workbench.formatting.palette import GREY, look_of
@@ -43,9 +43,9 @@ def manifest(**parts_by_expert: list[str] | None) -> Manifest:
     return Manifest(model="m", experts=experts, tokenizer_sha256="01" * 32, gate={}, clustering_sha256=None)
 
 
-def answer_of(*weights: float) -> Answer:
+def answer_of(*weights: float) -> PaneAnswer:
     """An answer of one token for each weight of the first expert."""
-    answer = Answer(HOSTILE, [HOSTILE, "law"], manifest(**{HOSTILE: None, "law": None}))
+    answer = PaneAnswer(HOSTILE, [HOSTILE, "law"], manifest(**{HOSTILE: None, "law": None}))
     for weight in weights:
         answer = answer.with_event(Token(1, HOSTILE, -1.0, {HOSTILE: weight, "law": 1 - weight}))
     return answer
@@ -227,7 +227,7 @@ def test_no_two_of_four_panes_open_on_the_same_model_while_there_are_others() ->
 
 def by_itself(*gates: GateWeights) -> str:
     """What a pane shows of an expert with two parts that says a word for each of these weights of its gates."""
-    answer = Answer("the", ["law", "apps"], manifest(apps=["code", HOSTILE]), parts={"apps": ["code", HOSTILE]})
+    answer = PaneAnswer("the", ["law", "apps"], manifest(apps=["code", HOSTILE]), parts={"apps": ["code", HOSTILE]})
     for number, shown in enumerate(gates):
         answer = answer.with_event(Token(number, f" word{number}", -1.0, {"apps": 1.0}, {"apps": shown}))
     return answer_html(answer)

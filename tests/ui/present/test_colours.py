@@ -62,7 +62,7 @@ def homes(experts: Names) -> list[str]:
 def specialization(experts: Names) -> Chart:
     count = range(len(experts))
     cells = [[1.0 if a == b else 2.0 + a for b in count] for a in count]
-    return heatmap.specialization(heatmap.Scores(experts, homes(experts), cells, cells, HOMES), LOOKS)
+    return heatmap.specialization(heatmap.HeatmapScores(experts, homes(experts), cells, cells, HOMES), LOOKS)
 
 
 def curves(experts: Names) -> Chart | None:
@@ -305,7 +305,9 @@ def test_a_domain_has_the_look_of_its_expert_in_a_chart_of_some_experts(
 
 
 def test_a_column_of_the_heatmap_has_the_look_of_the_expert_whose_ratio_is_1() -> None:
-    scores = heatmap.Scores(["worse", "best"], ["law"], [[3.0], [2.0]], [[1.5], [1.0]], {"worse": "law", "best": "law"})
+    scores = heatmap.HeatmapScores(
+        ["worse", "best"], ["law"], [[3.0], [2.0]], [[1.5], [1.0]], {"worse": "law", "best": "law"}
+    )
     names = ("worse", "best")
     cards = [ExpertLook(name=one, domain="law", colour_number=place, mark=one[:2]) for place, one in enumerate(names)]
     colours = dict(coloured(heatmap.specialization(scores, looks_of(cards)).figure))

@@ -13,7 +13,7 @@ import pytest
 from ui.present.charts.cells import in_order_of_homes
 from ui.present.charts.colours import Looks, in_order
 from ui.present.charts.curves_and_bars import curves, expert_bars, oracle_gap
-from ui.present.charts.heatmap import Scores, specialization
+from ui.present.charts.heatmap import HeatmapScores, specialization
 from ui.present.charts.lineage import describe_lineage, lineage_dot
 from ui.present.charts.posteriors import (
     average_weights,
@@ -43,8 +43,8 @@ EVIL = "<img src=x onerror=alert(1)>"
 LOOKS = Looks()
 
 
-def scores(at_home: float = 1.0) -> Scores:
-    return Scores(
+def scores(at_home: float = 1.0) -> HeatmapScores:
+    return HeatmapScores(
         experts=["m/a", "m/b"],
         domains=["a", "b", "novel"],
         perplexity=[[10.0, 30.0, 50.0], [20.0, 15.0 * at_home, None]],
@@ -96,7 +96,7 @@ def test_a_domain_without_an_own_expert_stands_in_the_table_only() -> None:
 
 
 def test_an_expert_without_any_number_is_named() -> None:
-    missing = Scores(["m/a", "new"], ["a"], [[3.0], [None]], [[1.0], [None]], {"m/a": "a", "new": "b"})
+    missing = HeatmapScores(["m/a", "new"], ["a"], [[3.0], [None]], [[1.0], [None]], {"m/a": "a", "new": "b"})
     assert missing.unscored_experts() == ["new"]
     assert missing.expert_label("new") == "new (not scored)"
     assert replace(missing, disabled=["m/a"]).expert_label("m/a") == "m/a (disabled)"
@@ -105,14 +105,14 @@ def test_an_expert_without_any_number_is_named() -> None:
 
 def test_the_title_praises_no_expert_that_was_not_scored_at_home() -> None:
     homes = {"m/a": "a", "m/b": "b"}
-    half = Scores(["m/a", "m/b"], ["a", "b"], [[3.0, None], [6.0, None]], [[1.0, None], [2.0, None]], homes)
+    half = HeatmapScores(["m/a", "m/b"], ["a", "b"], [[3.0, None], [6.0, None]], [[1.0, None], [2.0, None]], homes)
     assert specialization(half, LOOKS).title.startswith(
         "On the 1 of 2 domains that can be compared, the own expert is best"
     )
 
 
 def test_names_are_no_markup_in_a_figure() -> None:
-    hostile = Scores([EVIL], [EVIL], [[3.0]], [[1.0]], {EVIL: EVIL})
+    hostile = HeatmapScores([EVIL], [EVIL], [[3.0]], [[1.0]], {EVIL: EVIL})
     assert "<img" not in specialization(hostile, LOOKS).figure.to_json()
 
 
@@ -224,7 +224,7 @@ def test_one_far_column_leaves_colours_to_the_others() -> None:
     ratios = [[1.0, 4.0, 2.0], [60.0, 1.0, 2.0], [50.0, 2.0, 1.0]]
     names = ["a", "b", "c"]
     cells = specialization(
-        Scores(names, names, ratios, ratios, dict(zip(names, names, strict=True))), LOOKS
+        HeatmapScores(names, names, ratios, ratios, dict(zip(names, names, strict=True))), LOOKS
     ).figure.data[0]
     assert cells.z[0][1] / cells.z[0][2] == pytest.approx(2)  # 4 is as far from 2 as 2 from 1
     assert cells.z[0][2] / cells.zmax > 0.15
@@ -233,7 +233,7 @@ def test_one_far_column_leaves_colours_to_the_others() -> None:
 
 
 def test_the_home_expert_of_a_domain_is_the_best_of_its_own() -> None:
-    two = Scores(
+    two = HeatmapScores(
         ["m/a", "again", "m/b"], ["a", "b"], [[4.0, 9.0], [3.0, None], [2.0, None]], [], {"m/a": "a", "again": "a"}
     )
     assert two.own_expert("a") == "again"
@@ -440,7 +440,7 @@ def test_of_a_thousand_experts_fifty_are_shown_with_their_domains_and_what_is_se
     names = [f"e{place}" for place in range(200)]
     domains = [f"d{place}" for place in range(200)]
     ratios = [[1.0 if i == j else 1.0 + (j == i - 1) * j for j in range(200)] for i in range(200)]
-    many = Scores(names, domains, ratios, ratios, dict(zip(names, domains, strict=True)))
+    many = HeatmapScores(names, domains, ratios, ratios, dict(zip(names, domains, strict=True)))
 
     shown = many.at_most(50)
     assert (len(shown.experts), len(shown.domains)) == (50, 50)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Piece:
+class PrintedPiece:
     """Some text with the weights of experts behind it, and the gate weights inside experts with parts."""
 
     text: str
@@ -56,7 +56,7 @@ class Piece:
 class Generated:
     """The text so far, with the weights behind it; once it has ended also why, and which files made it."""
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[PrintedPiece] = field(default_factory=list)
     end: dict[str, Any] = field(default_factory=dict)
 
     def mean_weights(self) -> dict[str, float]:
@@ -126,7 +126,7 @@ def _finish(generated: Generated, palette: Palette, as_json: bool) -> None:
 
 def _pieces(
     request: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
-) -> Generator[Piece, None, None]:
+) -> Generator[PrintedPiece, None, None]:
     from ui.client import Client
     from workbench.settings import get_settings
 
@@ -148,13 +148,13 @@ def _pieces(
 
 def _from_server(
     client: Client, request: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
-) -> Generator[Piece, None, None]:
+) -> Generator[PrintedPiece, None, None]:
     options = asdict(sampling)
     del options["num_candidates"]  # the API's is `logprobs`
     with closing(client.stream(prompt=prompt, **options, **request_of(request))) as chunks:
         for chunk in chunks:
             for choice in chunk.choices:
-                yield Piece(choice.text, choice.expert_weights or {}, choice.gate_weights or {})
+                yield PrintedPiece(choice.text, choice.expert_weights or {}, choice.gate_weights or {})
                 if choice.finish_reason:
                     generated.end = {"finish_reason": choice.finish_reason, "manifest": chunk.manifest}
                     precision = chunk.manifest.precision if chunk.manifest else "stored"
@@ -165,7 +165,7 @@ def _from_server(
 
 def _from_host(
     generations: ModelHost, request: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
-) -> Generator[Piece, None, None]:
+) -> Generator[PrintedPiece, None, None]:
     from engine.device import prepare_process
     from engine.events import Token
     from workbench.answers.posteriors import Manifest
@@ -175,11 +175,11 @@ def _from_host(
     with closing(generations.stream(plan, prompt, sampling)) as stream:
         for one in stream:
             if isinstance(one, Token):
-                yield Piece(one.text, dict(one.weights), one.gates)
+                yield PrintedPiece(one.text, dict(one.weights), one.gates)
             else:
                 manifest = Manifest.of(plan, sampling).after([one.drafting])
                 generated.end = {"finish_reason": one.reason, "manifest": manifest}
-                yield Piece(one.text, {})
+                yield PrintedPiece(one.text, {})
 
 
 def request_of(request: MixtureRequest) -> dict[str, Any]:
@@ -222,7 +222,7 @@ class Palette:
         """An expert's mark and name in its colour."""
         return f"{self.colour(expert)}{harmless(with_mark(expert, self._looks.expert(expert)))}{self.off}"
 
-    def paint(self, piece: Piece) -> str:
+    def paint(self, piece: PrintedPiece) -> str:
         """A piece in its leading expert's colour."""
         text = piece.text if self._plain else harmless(piece.text)
         if self._plain or not piece.weights:

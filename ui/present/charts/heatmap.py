@@ -21,7 +21,7 @@ _TOOLBAR = 34  # pixels above the cells
 
 
 @dataclass(frozen=True)
-class Scores:
+class HeatmapScores:
     """Numbers of each expert (row) on each domain (column), None where not evaluated."""
 
     experts: Sequence[str]
@@ -37,7 +37,7 @@ class Scores:
     def is_home(self, expert: str, domain: str) -> bool:
         return self.home_of.get(expert) == domain
 
-    def at_home_somewhere(self) -> Scores:
+    def at_home_somewhere(self) -> HeatmapScores:
         """Only the domains that have an expert of their own, in the order of their experts."""
         homes = [self.home_of[expert] for expert in self.experts if expert in self.home_of]
         return self._part(self.experts, [one for one in in_order_of_homes(self.domains, homes) if one in homes])
@@ -87,7 +87,7 @@ class Scores:
         """The expert's perplexity; None where not evaluated."""
         return self.perplexity[self.experts.index(expert)][self.domains.index(domain)]
 
-    def at_most(self, limit: int, search: str = "") -> Scores:
+    def at_most(self, limit: int, search: str = "") -> HeatmapScores:
         """So many rows and columns: what the search names first, then the greatest ratios; own experts stay."""
         if max(len(self.experts), len(self.domains)) <= limit:
             return self
@@ -107,7 +107,7 @@ class Scores:
         shown = set(experts[:limit])
         return self._part([e for e in self.experts if e in shown], [d for d in self.domains if d in kept])
 
-    def _part(self, experts: Iterable[str], domains: Iterable[str]) -> Scores:
+    def _part(self, experts: Iterable[str], domains: Iterable[str]) -> HeatmapScores:
         """Only these rows and columns, in this order."""
         experts, domains = list(experts), list(domains)
         rows, columns = map(self.experts.index, experts), [*map(self.domains.index, domains)]
@@ -134,7 +134,7 @@ class Scores:
                 }
 
 
-def specialization(scores: Scores, looks: Looks, chosen: tuple[str, str] | None = None) -> Chart:
+def specialization(scores: HeatmapScores, looks: Looks, chosen: tuple[str, str] | None = None) -> Chart:
     """Each expert's perplexity on each domain, as a ratio to the domain's own expert. The table holds every domain.
 
     The cell of the chosen expert and domain has a frame of its own.
@@ -150,7 +150,7 @@ def specialization(scores: Scores, looks: Looks, chosen: tuple[str, str] | None 
     return Chart(figure, _title(shown), _words(shown), list(scores.rows()))
 
 
-def _painted(scores: Scores, looks: Looks) -> go.Figure:
+def _painted(scores: HeatmapScores, looks: Looks) -> go.Figure:
     ceiling = _ceiling(scores.ratios)
     own = [(domain, scores.own_expert(domain)) for domain in scores.domains]
     own_looks = [looks.expert(expert) if expert else looks.domain(domain) for domain, expert in own]
@@ -180,7 +180,7 @@ def _ceiling(ratios: Cells) -> float:
     return max(1.05, known[int(0.95 * (len(known) - 1))]) if known else 2.0
 
 
-def _hover(scores: Scores) -> list[list[str]]:
+def _hover(scores: HeatmapScores) -> list[list[str]]:
     cells = map(_cell, scores.rows())
     return [[next(cells) for _ in scores.domains] for _ in scores.experts]
 
@@ -195,7 +195,7 @@ def _cell(row: Mapping[str, Any]) -> str:
     return f"{full_label(row['expert'])} on {full_label(row['domain'])}<br>{text}"
 
 
-def _home_frames(scores: Scores, looks: Looks) -> list[dict[str, Any]]:
+def _home_frames(scores: HeatmapScores, looks: Looks) -> list[dict[str, Any]]:
     return [
         frame(row, column, colour=looks.expert(expert).colour)
         for row, expert in enumerate(scores.experts)
@@ -204,7 +204,7 @@ def _home_frames(scores: Scores, looks: Looks) -> list[dict[str, Any]]:
     ]
 
 
-def _title(scores: Scores) -> str:
+def _title(scores: HeatmapScores) -> str:
     columns = [[r for r in column if r is not None] for column in zip(*scores.ratios, strict=True)]
     judged = [column for column in columns if len(column) > 1]  # the own expert's 1.0, and another expert's
     best = sum(min(column) >= 1.0 for column in judged)
@@ -221,7 +221,7 @@ def _title(scores: Scores) -> str:
     )
 
 
-def _words(scores: Scores) -> str:
+def _words(scores: HeatmapScores) -> str:
     away = [row for row in scores.rows() if row["ratio to own expert"] is not None and not row["in-domain"]]
     if not away:
         return "Heatmap of experts (rows) by domains (columns). No out-of-domain cell has been evaluated yet."

@@ -13,7 +13,7 @@ from ui.present.charts.chart import Chart, baseline, named, new_figure
 from ui.present.charts.colours import Looks, with_mark
 from ui.present.text.formatting import listed, pluralize
 from ui.present.text.measures import in_percent
-from ui.present.text.retention import Placed, describe_retention, method_label, placed_experts, retention_rows
+from ui.present.text.retention import ExpertPosition, describe_retention, method_label, placed_experts, retention_rows
 from ui.present.text.specialization import numbers
 from workbench.formatting.number_format import full_label, label, ratio, weight
 from workbench.questions.affinity import Affinity, AffinityCell
@@ -60,7 +60,7 @@ def retention_scatter(answer: Retention, number: Metric, looks: Looks) -> Chart 
 def _add(
     figure: go.Figure,
     answer: Retention,
-    rows: Sequence[Placed],
+    rows: Sequence[ExpertPosition],
     number: Metric,
     shape: str,
     names: Mapping[str, str],
@@ -115,7 +115,7 @@ def _spread(values: Sequence[float], number: Metric) -> Iterator[float]:
     yield from ((place - least) / (most - least) if most > least else 0.5 for place in places)
 
 
-def _side(place: Placed, answer: Retention, number: Metric) -> str:
+def _side(place: ExpertPosition, answer: Retention, number: Metric) -> str:
     """The side of a point's label: towards the middle, so that the chart's edge cuts none."""
     kept = [one.kept for one in placed_experts(answer, number)]
     is_high = place.kept > (min(kept) + max(kept)) / 2

@@ -29,7 +29,7 @@ class Drawn(TypedDict):
     letters: str
 
 
-class Passage(TypedDict):
+class TokenPassage(TypedDict):
     """A text before the tokens, with the name of who says it, if anybody; `kind` is its class in CSS."""
 
     kind: str
@@ -44,7 +44,7 @@ class TokenData(TypedDict, total=False):
     parts: Sequence[Part]  # in their order; without `detail` the numbers float beside the token
     titles: Mapping[Part, str]  # a part without one joins the part before it, if that has one
     captions: Mapping[Part, str]
-    before: Sequence[Passage]  # what stands before the tokens
+    before: Sequence[TokenPassage]  # what stands before the tokens
     tokens: Sequence[str]
     after: str  # text that is of no token yet
     experts: Sequence[Drawn]

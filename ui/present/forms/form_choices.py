@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.methods.parts import method
 from engine.models.flops import Shape
-from ui.present.forms.questions import Answers, Offers, Question, assemble
+from ui.present.forms.questions import Answers, Offers, QuestionForm, assemble
 from workbench.answers.cards import ExpertCard
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import corpora, expert_parts, experts, mixtures, priors, seeds
@@ -76,7 +76,7 @@ def clustering_names() -> dict[str, str]:
         return cluster_routing.clustering_names(session)
 
 
-def with_clusterings(questions: Iterable[Question]) -> list[Question]:
+def with_clusterings(questions: Iterable[QuestionForm]) -> list[QuestionForm]:
     """The questions of a gate, where its clustering is chosen by name instead of id."""
     names = clustering_names()
     return [

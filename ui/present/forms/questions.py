@@ -20,7 +20,7 @@ Answers = Mapping[tuple[str, ...], Any]  # by the place of the field in the spec
 
 
 @dataclass(frozen=True)
-class Question:
+class QuestionForm:
     """One field of a spec in a form; `path` is its place in the spec's JSON.
 
     `title` is its label, if its name does not say enough; `group_title` is the label of its group. `choice_labels` are
@@ -57,9 +57,9 @@ MAX_SAFE_INTEGER = 2**53 - 1  # of JavaScript
 DERIVED_FIELDS = ("kind", "budget")  # they follow from the other answers
 
 
-def questions_of(spec: type[BaseModel], offers: Offers, skip: Iterable[str] = DERIVED_FIELDS) -> list[Question]:
+def questions_of(spec: type[BaseModel], offers: Offers, skip: Iterable[str] = DERIVED_FIELDS) -> list[QuestionForm]:
     """Every field of a spec as a question, those of its configs included."""
-    questions: list[Question] = []
+    questions: list[QuestionForm] = []
     for name, field in spec.model_fields.items():
         if name in skip:
             continue
@@ -74,7 +74,7 @@ def questions_of(spec: type[BaseModel], offers: Offers, skip: Iterable[str] = DE
     return questions
 
 
-def config_questions(group: str, config: Any, group_title: str = "") -> list[Question]:
+def config_questions(group: str, config: Any, group_title: str = "") -> list[QuestionForm]:
     """Every field of a config that has a description as a question, with the config's values as defaults."""
     hints = get_type_hints(type(config))
     return [
@@ -94,7 +94,7 @@ def _bounds(mark: object) -> Iterable[tuple[str, float]]:
 
 def _question(
     path: tuple[str, ...], annotation: Any, default: Any, marks: Mapping[str, Any], offers: Offers
-) -> Question:
+) -> QuestionForm:
     """The question of a field; `marks` are its title, description and bounds, under pydantic's names."""
     annotation, optional = _without_none(annotation)
     answer_type, choices = _answer_type(path[-1], annotation, offers)
@@ -104,7 +104,9 @@ def _question(
     if answer_type == "integer" and maximum is not None:
         maximum = min(maximum, MAX_SAFE_INTEGER)
     title = marks.get("title") or ""
-    return Question(path, answer_type, marks["description"], default, choices, optional, minimum, maximum, title=title)
+    return QuestionForm(
+        path, answer_type, marks["description"], default, choices, optional, minimum, maximum, title=title
+    )
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
@@ -135,7 +137,7 @@ def _type_of_list(name: str, annotation: Any, offers: Offers) -> tuple[AnswerTyp
     return "names", get_args(annotation) if get_origin(annotation) is Literal else tuple(offers.get(name, ()))
 
 
-def limit_questions(questions: Iterable[Question], limits: Mapping[tuple[str, ...], int]) -> list[Question]:
+def limit_questions(questions: Iterable[QuestionForm], limits: Mapping[tuple[str, ...], int]) -> list[QuestionForm]:
     """The questions with these upper bounds of their answers; a larger default becomes the bound."""
     return [
         replace(question, maximum=limits[question.path], default=min(question.default, limits[question.path]))
@@ -156,7 +158,7 @@ def assemble(answers: Answers) -> dict[str, Any]:
     return spec
 
 
-def changed_answers(questions: Iterable[Question], answers: Answers) -> dict[tuple[str, ...], Any]:
+def changed_answers(questions: Iterable[QuestionForm], answers: Answers) -> dict[tuple[str, ...], Any]:
     """The answers that differ from the field's default: what a command line must hold."""
     return {q.path: answers[q.path] for q in questions if q.path in answers and answers[q.path] != q.default}
 
@@ -172,14 +174,14 @@ def number_fault(label: str, value: float | None, lowest: float | None, highest:
     return f"{label} must be {kind}{_range_text(lowest, highest)}, not {_digits(value)}."
 
 
-def number_faults(questions: Iterable[Question], answers: Answers) -> list[str]:
+def number_faults(questions: Iterable[QuestionForm], answers: Answers) -> list[str]:
     """What is wrong with the numbers among the answers."""
     numbers = [one for one in questions if one.answer_type in ("integer", "number")]
     faults = [fault_of(one, answers.get(one.path)) for one in numbers]
     return [fault for fault in faults if fault]
 
 
-def fault_of(question: Question, value: float | None) -> str:
+def fault_of(question: QuestionForm, value: float | None) -> str:
     """What is wrong with a number as the answer to a question."""
     return number_fault(
         question.label, value, question.minimum, question.maximum, is_integer=question.answer_type == "integer"

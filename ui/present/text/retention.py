@@ -25,7 +25,7 @@ def number_of(answer: Retention) -> Metric:
     return "accuracy" if known["accuracy"] and known["accuracy"] == known["perplexity"] else "perplexity"
 
 
-class Placed(NamedTuple):
+class ExpertPosition(NamedTuple):
     """An expert with scores of one metric for both learning and retention."""
 
     row: RetentionRow
@@ -34,10 +34,10 @@ class Placed(NamedTuple):
     is_ahead: bool
 
 
-def placed_experts(answer: Retention, number: Metric) -> list[Placed]:
+def placed_experts(answer: Retention, number: Metric) -> list[ExpertPosition]:
     """The experts with scores for both learning and retention."""
     return [
-        Placed(row, learned, kept, bool(row.is_ahead[number]))
+        ExpertPosition(row, learned, kept, bool(row.is_ahead[number]))
         for row in answer.rows
         if (learned := row.learned[number]) is not None and (kept := row.kept[number]) is not None
     ]
@@ -163,7 +163,7 @@ def describe_retention(answer: Retention, number: Metric) -> str:
     )
 
 
-def _leaders(rows: Sequence[Placed], number: Metric) -> tuple[str, str, list[str]]:
+def _leaders(rows: Sequence[ExpertPosition], number: Metric) -> tuple[str, str, list[str]]:
     best = max if number == "accuracy" else min
     learned = best(rows, key=lambda one: one.learned)
     kept = best(rows, key=lambda one: one.kept)

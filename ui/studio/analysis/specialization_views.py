@@ -10,7 +10,7 @@ import streamlit as st
 from engine.text.split_names import HeldOutSplit
 from jobs.queue.submit import submit
 from ui.present.charts.colours import Looks, read_looks, with_mark
-from ui.present.charts.heatmap import Scores
+from ui.present.charts.heatmap import HeatmapScores
 from ui.present.charts.scatters import retention_scatter
 from ui.present.charts.token_view import difference_data
 from ui.present.pages import LEARNED_AND_KEPT, SPECIALIZATION
@@ -125,7 +125,7 @@ def _go_to_first_passage() -> None:
     st.session_state[PASSAGE] = 1
 
 
-def show_cell(shown: Scores, looks: Looks) -> Cell | None:
+def show_cell(shown: HeatmapScores, looks: Looks) -> Cell | None:
     """The second part: which cell, and its numbers. None where there is nothing to compare."""
     cells = shown.compared_cells()
     if not cells:
@@ -146,7 +146,7 @@ def show_cell(shown: Scores, looks: Looks) -> Cell | None:
     return expert, domain
 
 
-def _show_numbers(shown: Scores, looks: Looks, expert: str, domain: str) -> None:
+def _show_numbers(shown: HeatmapScores, looks: Looks, expert: str, domain: str) -> None:
     ratio, home = shown.ratio(expert, domain), shown.own_expert(domain)
     if home is None or ratio is None:
         st.info("This cell has not been scored.")
@@ -179,7 +179,7 @@ def _draw_steps(cells: list[Cell], cell: Cell) -> None:
             )
 
 
-def show_passages(shown: Scores, cell: Cell, split: HeldOutSplit) -> None:
+def show_passages(shown: HeatmapScores, cell: Cell, split: HeldOutSplit) -> None:
     """The third part: one passage, token by token."""
     expert, domain = cell
     home = shown.own_expert(domain)

@@ -9,7 +9,7 @@ import streamlit as st
 
 from jobs.plans.demo import is_fresh, submit_demo
 from ui.present.charts.colours import Looks, looks_of
-from ui.present.first_steps import Step, StepState, first_steps, first_visit_title
+from ui.present.first_steps import StartStep, StepState, first_steps, first_visit_title
 from ui.present.next_steps import Holdings, Suggestion, suggestions
 from ui.present.pages import CORPORA, EXPERTS, OVERVIEW
 from ui.present.picture import (
@@ -94,7 +94,7 @@ def show_first_visit(have: Contents) -> None:
             show_recent(have.over)
 
 
-def _show_step(number: int, step: Step) -> None:
+def _show_step(number: int, step: StartStep) -> None:
     label = f"{number}. {plain(step.title)} ({_WORDS[step.state]})"
     st.markdown(f"{_ICONS[step.state]} **{label}**" if step.state != "later" else f"{_ICONS[step.state]} {label}")
     if step.job:

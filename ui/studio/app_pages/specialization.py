@@ -11,7 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 from engine.text.split_names import HeldOutSplit
 from jobs.queue.submit import submit
 from ui.present.charts.colours import Looks, read_looks
-from ui.present.charts.heatmap import Scores, specialization
+from ui.present.charts.heatmap import HeatmapScores, specialization
 from ui.present.charts.scatters import affinity_scatter
 from ui.present.jobs.job_status import coming
 from ui.present.pages import LEARNED_AND_KEPT, SHARED_TEXT, SPECIALIZATION
@@ -51,7 +51,7 @@ from workbench.registry.database import reading
 KIND = "measure-overlap"
 
 
-def show_affinity(mixture: str | None, split: HeldOutSplit, _: Scores) -> None:
+def show_affinity(mixture: str | None, split: HeldOutSplit, _: HeatmapScores) -> None:
     """The scatter plot, what its correlation says, and how to measure the overlap (again)."""
     answer = ask(AffinityRequest(mixture=mixture, split=split).answer)
     picture = affinity_scatter(answer, read_looks())
@@ -113,7 +113,7 @@ def show() -> None:
     _VIEWS[view](mixture, split, scores)
 
 
-def _show_heatmap(mixture: str | None, split: HeldOutSplit, scores: Scores) -> None:
+def _show_heatmap(mixture: str | None, split: HeldOutSplit, scores: HeatmapScores) -> None:
     """The story: the heatmap, a cell of it, and a passage behind the cell. What is chosen stands in the address."""
     first = st.container(border=True)
     with first:
@@ -137,7 +137,7 @@ def _show_heatmap(mixture: str | None, split: HeldOutSplit, scores: Scores) -> N
         _show_reading_guide(scores)
 
 
-def _within_limit(scores: Scores) -> Scores:
+def _within_limit(scores: HeatmapScores) -> HeatmapScores:
     """At most 50 rows and columns, with a field that brings others to the front."""
     counts = len(scores.experts), len(scores.domains)
     if max(counts) <= _MOST:
@@ -151,7 +151,7 @@ def _within_limit(scores: Scores) -> Scores:
     return scores
 
 
-def _show_reading_guide(scores: Scores) -> None:
+def _show_reading_guide(scores: HeatmapScores) -> None:
     st.caption(plain(scores.measured))
     has_homes = bool(scores.at_home_somewhere().domains)
     if out_of_domain := scores.without_own_expert() if has_homes else []:
@@ -168,7 +168,7 @@ def _show_reading_guide(scores: Scores) -> None:
         st.caption(f"Accuracy, {where}, is the share of tokens that the expert found most probable.")
 
 
-def _show_gap(mixture: str | None, split: HeldOutSplit, _: Scores) -> None:
+def _show_gap(mixture: str | None, split: HeldOutSplit, _: HeatmapScores) -> None:
     if mixture is None:
         st.info("The oracle chooses among the experts of one mixture: choose a mixture above.")
         return
@@ -177,14 +177,14 @@ def _show_gap(mixture: str | None, split: HeldOutSplit, _: Scores) -> None:
     show_oracle_gap(saved_request(card), split)
 
 
-def _show_removal(mixture: str | None, _split: str, _scores: Scores) -> None:
+def _show_removal(mixture: str | None, _split: str, _scores: HeatmapScores) -> None:
     if mixture is None:
         st.info("An expert is removed from a mixture: choose one above.")
         return
     show_removal(mixture)
 
 
-def _show_retention(mixture: str | None, split: HeldOutSplit, _: Scores) -> None:
+def _show_retention(mixture: str | None, split: HeldOutSplit, _: HeatmapScores) -> None:
     with reading() as session:
         cards = experts.list_experts(session)
     members = [card for card in cards if mixture in card.mixtures]
@@ -211,7 +211,7 @@ def _show_retention(mixture: str | None, split: HeldOutSplit, _: Scores) -> None
         show_retention([comparable[name] for name in chosen], split, "retention")
 
 
-_VIEWS: dict[str, Callable[[str | None, HeldOutSplit, Scores], None]] = {
+_VIEWS: dict[str, Callable[[str | None, HeldOutSplit, HeatmapScores], None]] = {
     "Specialization heatmap": _show_heatmap,
     SHARED_TEXT: show_affinity,
     "Oracle gap": _show_gap,
@@ -220,7 +220,7 @@ _VIEWS: dict[str, Callable[[str | None, HeldOutSplit, Scores], None]] = {
 }
 
 
-def _show_scores(scores: Scores, looks: Looks, cell: Cell | None) -> None:
+def _show_scores(scores: HeatmapScores, looks: Looks, cell: Cell | None) -> None:
     shown = scores.at_home_somewhere()
 
     def choose() -> None:
@@ -232,7 +232,7 @@ def _show_scores(scores: Scores, looks: Looks, cell: Cell | None) -> None:
     show_chart(replace(picture, title=f"1 · {picture.title}"), "specialization", choose)
 
 
-def _show_table(scores: Scores) -> None:
+def _show_table(scores: HeatmapScores) -> None:
     st.info(
         "No expert here was trained on one of these domains alone, so there is no in-domain expert to compare with."
     )
@@ -241,7 +241,7 @@ def _show_table(scores: Scores) -> None:
     show_table(rows, "perplexities", "Perplexity of each expert on each domain")
 
 
-def _show_missing_scores(mixture: str | None, split: HeldOutSplit, scores: Scores) -> None:
+def _show_missing_scores(mixture: str | None, split: HeldOutSplit, scores: HeatmapScores) -> None:
     """Why a row is empty, and which experts take part in no answer."""
     empty = scores.unscored_experts()
     elsewhere = [name for name in empty if name in scores.elsewhere]
@@ -272,7 +272,7 @@ def _let_go() -> None:
     st.session_state.pop(COMPARED, None)
 
 
-def _scores(mixture: str | None, split: HeldOutSplit, cards: list[ExpertCard]) -> Scores:
+def _scores(mixture: str | None, split: HeldOutSplit, cards: list[ExpertCard]) -> HeatmapScores:
     with reading() as session:
         table = perplexity_tables.perplexity_table(session, mixture, split)
         elsewhere = [name for name, splits in scored_domains(session).items() if split in splits]
@@ -280,7 +280,7 @@ def _scores(mixture: str | None, split: HeldOutSplit, cards: list[ExpertCard]) -
     numbers = (table.perplexity, table.specialization)
     disabled = [card.name for card in cards if not card.enabled]
     measured = describe_table_measures(table)
-    return Scores(table.experts, table.domains, *numbers, home_of, disabled, measured, table.accuracy, elsewhere)
+    return HeatmapScores(table.experts, table.domains, *numbers, home_of, disabled, measured, table.accuracy, elsewhere)
 
 
 if __name__ == "__main__":

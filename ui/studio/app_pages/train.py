@@ -19,7 +19,7 @@ from ui.present.text.formatting import listed, plain
 from ui.studio.job_views.job_view import show_last
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.training.clone_view import Clone, fill_in, read_clone, show_origin, show_plain_form
-from ui.studio.training.want_view import CLUSTER_PLAN, Row, rows_for, show_have, show_want
+from ui.studio.training.want_view import CLUSTER_PLAN, TrainingOption, rows_for, show_have, show_want
 from ui.widgets.address import fresh, go_to, note
 from ui.widgets.job_form import last_job, show_job_form
 from ui.widgets.notices import keep, show_problem
@@ -198,7 +198,7 @@ def _show_want(offers: Offers, forms: Mapping[str, TrainForm]) -> None:
     _show_others(forms, {row.kind for row in rows})
 
 
-def _go_on(row: Row, offers: Offers, forms: Mapping[str, TrainForm]) -> None:
+def _go_on(row: TrainingOption, offers: Offers, forms: Mapping[str, TrainForm]) -> None:
     """Opens the form of a row, or first that of what it needs."""
     if row.kind == CLUSTER_PLAN and (row.need is None or row.need.kind not in forms):
         st.session_state.update({f"{CLUSTER_PLAN}.{path[-1]}": value for path, value in row.answers.items()})

@@ -12,7 +12,7 @@ from jobs.plans.clusterings import submit_training
 from ui.present.forms.form_choices import missing, offers_now
 from ui.present.forms.job_forecast import describe_missing_forecast
 from ui.present.forms.options import command_line
-from ui.present.forms.questions import Question, assemble, changed_answers, number_faults, questions_of
+from ui.present.forms.questions import QuestionForm, assemble, changed_answers, number_faults, questions_of
 from ui.present.pages import TRAIN
 from ui.present.text.clusters import describe_stale_experts
 from ui.present.text.formatting import plain, pluralize
@@ -67,7 +67,7 @@ def show_training(card: ClusteringCard) -> None:
         )
 
 
-def _show_form(card: ClusteringCard, questions: Sequence[Question], seed: str) -> None:
+def _show_form(card: ClusteringCard, questions: Sequence[QuestionForm], seed: str) -> None:
     """The form; `seed` is the default seed model, though a spec that branches from an expert names none."""
     st.markdown(f"##### Train a model on each of {pluralize(len(card.clusters), 'cluster')}, and mix them")
     st.caption(plain(TrainClusters.model_fields["training"].description))
@@ -127,7 +127,7 @@ def _expect(spec_json: dict[str, Any], parsed: TrainClusters | BadSpecError, fau
     return expected
 
 
-def _offer_stale(card: ClusteringCard, questions: Sequence[Question]) -> None:
+def _offer_stale(card: ClusteringCard, questions: Sequence[QuestionForm]) -> None:
     if not card.stale_experts:
         return
     with reading() as session:
@@ -151,7 +151,7 @@ def _members(session: Any, mixture: str) -> list[ExpertCard]:
     return [one for one in experts.list_experts(session) if mixture in one.mixtures]
 
 
-def _answers(mixture: str, members: Sequence[ExpertCard], questions: Sequence[Question]) -> dict[str, Any]:
+def _answers(mixture: str, members: Sequence[ExpertCard], questions: Sequence[QuestionForm]) -> dict[str, Any]:
     """The form's answers as they were for a mixture; the steps are those of all its models together."""
     first = members[0]
     options = {**first.config.get("training", {}), "name": mixture, "seed_model": first.seed}

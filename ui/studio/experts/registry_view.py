@@ -12,7 +12,7 @@ import streamlit as st
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import Looks, looks_of
 from ui.present.charts.lineage import edge_rows, lineage_dot, registry_lineage
-from ui.present.picture import Scores, card_of, place_of, scores_of
+from ui.present.picture import PictureScores, card_of, place_of, scores_of
 from ui.present.text.formatting import clock, millions, plain, pluralize, short, size
 from ui.present.text.measures import describe_comparability, in_percent, measure_text, odd_measures
 from ui.studio.overview.contents import curves_of
@@ -260,7 +260,7 @@ def _show_cards(registry: Registry, here: Sequence[ExpertCard], _: int) -> None:
 
 
 def _card(
-    registry: Registry, one: ExpertCard, scores: Scores, looks: Looks, curve: Sequence[float], odd: str
+    registry: Registry, one: ExpertCard, scores: PictureScores, looks: Looks, curve: Sequence[float], odd: str
 ) -> Mapping[str, Any]:
     is_certified = one.id in registry.certified
     card = card_of(one, registry.domains.get(one.domain), scores, looks, curve, is_certified, odd=odd)

@@ -9,7 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from ui.present.forms.questions import Question, questions_of
+from ui.present.forms.questions import QuestionForm, questions_of
 from ui.present.forms.readable_folders import keep_uploads, require_text
 from ui.present.text.formatting import listed, plain, pluralize, size
 from ui.studio.job_views.job_view import show_form_and_job, show_last
@@ -129,7 +129,7 @@ def _from_hub() -> Answers:
     }
 
 
-def _question(name: str) -> Question:
+def _question(name: str) -> QuestionForm:
     return next(q for q in questions_of(ImportCorpus, {}) if q.path == (name,))
 
 

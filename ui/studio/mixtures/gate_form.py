@@ -14,7 +14,7 @@ from engine.errors import Problem
 from engine.mixing.evidence import READINGS, EvidenceRule
 from engine.mixing.gate_type import gate_type, gate_types
 from ui.present.forms.form_choices import clustering_names, with_clusterings
-from ui.present.forms.questions import Question, config_questions
+from ui.present.forms.questions import QuestionForm, config_questions
 from ui.present.forms.settings_in_address import gate_fault, gate_values, read_gate
 from ui.widgets.address import choose_one, fresh, note, note_fault, show_fault
 from ui.widgets.fields import draw_valid, draw_widget, faults_of, held, key_of
@@ -24,7 +24,7 @@ _SAVED = "as saved"
 _START = EvidenceRule(decay=0.9, power=0.3)  # of the numbers, before a mixture is calibrated
 
 
-def draw_evidence(form: str, question: Question) -> Any:
+def draw_evidence(form: str, question: QuestionForm) -> Any:
     """The setting of a gate, as it is stored."""
     saved = question.default
     has_rule = isinstance(saved, Mapping)
@@ -56,15 +56,15 @@ GROUP = "gate"
 TITLE = "Weights come from"
 
 
-def kind_question(saved: Mapping[str, Any]) -> Question:
+def kind_question(saved: Mapping[str, Any]) -> QuestionForm:
     """Which gate; the saved one at first."""
     gates = gate_types()
     labels = {name: gate.title for name, gate in gates.items()}
     help = "\n".join(f"- {gate.title}: {gate.sentence}." for gate in gates.values())
-    return Question((GROUP, "kind"), "name", help, saved["kind"], tuple(gates), choice_labels=labels, title=TITLE)
+    return QuestionForm((GROUP, "kind"), "name", help, saved["kind"], tuple(gates), choice_labels=labels, title=TITLE)
 
 
-def setting_questions(kind: str, saved: Mapping[str, Any]) -> list[Question]:
+def setting_questions(kind: str, saved: Mapping[str, Any]) -> list[QuestionForm]:
     """The settings of a gate. A setting that the saved gate has, too, begins with the saved value."""
     questions = config_questions(GROUP, gate_type(kind).config(kind))
     return [replace(one, default=saved.get(one.path[-1], one.default)) for one in questions]

@@ -11,7 +11,7 @@ from ui.present.text.formatting import plain
 from ui.widgets.notices import example
 
 
-class Example(NamedTuple):
+class PageExample(NamedTuple):
     """A title, a sentence, and a table whose first row has the names of its columns."""
 
     title: str
@@ -21,7 +21,7 @@ class Example(NamedTuple):
 
 
 _EXAMPLES = {
-    CORPORA: Example(
+    CORPORA: PageExample(
         "three domains",
         "Each kind of text becomes a domain, which one expert can learn.",
         (
@@ -31,7 +31,7 @@ _EXAMPLES = {
             ("poems", "310", "48,900", "novel", "public domain"),
         ),
     ),
-    CLUSTERS: Example(
+    CLUSTERS: PageExample(
         "three clusters",
         "Documents that use the same words lie together; each cluster can have an expert.",
         (
@@ -41,7 +41,7 @@ _EXAMPLES = {
             ("night · heart · sea", "411", "poems (75 %)", "none yet"),
         ),
     ),
-    EXPERTS: Example(
+    EXPERTS: PageExample(
         "three experts",
         "What was made, how good it is on its own domain, and where it takes part.",
         (
@@ -51,7 +51,7 @@ _EXAMPLES = {
             ("poet", "lora", "121.7", "1.5 M", "—"),
         ),
     ),
-    MIXTURES: Example(
+    MIXTURES: PageExample(
         "a mixture without first/medicine",
         "Switch an expert off, and see at once what it was worth.",
         (
@@ -61,7 +61,7 @@ _EXAMPLES = {
             ("poems", "118.2", "120.6", "+2.0 %", "↑ worse"),
         ),
     ),
-    SPECIALIZATION: Example(
+    SPECIALIZATION: PageExample(
         "each expert is best on its own domain",
         "Perplexity of each expert (row) on each domain (column), divided by the best of the column.",
         (
@@ -71,7 +71,7 @@ _EXAMPLES = {
             ("poet", "2.75", "2.98", "**1.00**"),
         ),
     ),
-    POSTERIORS: Example(
+    POSTERIORS: PageExample(
         "the lead changes at “sings”",
         "The weight of each expert at each word of a text.",
         (
@@ -81,7 +81,7 @@ _EXAMPLES = {
             ("sings", "22 %", "2 %", "76 %", "poet"),
         ),
     ),
-    REPORTS: Example(
+    REPORTS: PageExample(
         "certificate of addition, poet into first",
         "This is how a report will look. It proves that the other experts stayed as they were.",
         (
@@ -95,7 +95,7 @@ _EXAMPLES = {
             ("On other domains", "+0.1 %", "[−0.1, +0.3]: no change shown"),
         ),
     ),
-    SELFCHECK: Example(
+    SELFCHECK: PageExample(
         "three of the laws",
         "Each law with its measured deviation, and the same measure where the law is broken on purpose.",
         (

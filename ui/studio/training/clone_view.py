@@ -13,7 +13,7 @@ import streamlit as st
 
 from ui.kinds.catalog import command_of, form_of
 from ui.present.forms.form_choices import free_name
-from ui.present.forms.questions import Offers, Question, questions_of
+from ui.present.forms.questions import Offers, QuestionForm, questions_of
 from ui.present.pages import JOBS, TRAIN
 from ui.present.text.formatting import listed, plain
 from ui.widgets.job_form import show_job_form
@@ -63,7 +63,7 @@ def _own_values(spec: Any, content: Mapping[str, Any], offers: Offers) -> dict[s
     return {name: [str(one) for one in content.get(name) or ()] for name in lists if name not in offers}
 
 
-def _still_offered(question: Question, value: Any) -> tuple[Any, list[str]]:
+def _still_offered(question: QuestionForm, value: Any) -> tuple[Any, list[str]]:
     """The value as its widget takes it, and the names in it that are not offered."""
     match question.answer_type:
         case "names" if all(isinstance(one, str) for one in value or ()):  # numbers have a form of their own

@@ -147,7 +147,7 @@ _CLUSTERS = TrainOutcome(
 
 
 @dataclass(frozen=True)
-class Row:
+class TrainingOption:
     """What can be made of some text: the kind of job, the answers of its form, and its spec unless it is impossible."""
 
     kind: str
@@ -172,7 +172,7 @@ class Row:
         return f"{about}. {UNTRAINED}" if self.is_weak else about
 
 
-def rows_for(domains: Sequence[str], offers: Offers, forms: Mapping[str, TrainForm]) -> list[Row]:
+def rows_for(domains: Sequence[str], offers: Offers, forms: Mapping[str, TrainForm]) -> list[TrainingOption]:
     """Every kind of training on these domains, also of other packages; those that are possible and worth it come first.
 
     What starts from a seed model is proposed from that of the mixture that one more expert would join: the costs of two
@@ -190,23 +190,23 @@ def rows_for(domains: Sequence[str], offers: Offers, forms: Mapping[str, TrainFo
     return sorted(rows, key=lambda row: (row.spec is None, row.is_weak, row.outcome.position))
 
 
-def _cluster_row(domains: Sequence[str], offers: Offers) -> Row:
+def _cluster_row(domains: Sequence[str], offers: Offers) -> TrainingOption:
     """One model for each cluster, of the newest clustering that has this text; it is a plan of several jobs."""
     with reading() as session:
         known = list_clusterings(session)
     card = next((one for one in known if set(domains) <= set(one.sources)), None)
     if card is None:
         need = Need("clustering", "This text has no clusters yet.", "Find them first.", "find-clusters", CLUSTERS)
-        return Row(CLUSTER_PLAN, _CLUSTERS, {}, None, need, f"{need.problem} {need.next_step}")
+        return TrainingOption(CLUSTER_PLAN, _CLUSTERS, {}, None, need, f"{need.problem} {need.next_step}")
     if not offers["seed_model"]:
-        return Row(CLUSTER_PLAN, _CLUSTERS, {}, None, SEED_MODEL, _describe_need(SEED_MODEL))
+        return TrainingOption(CLUSTER_PLAN, _CLUSTERS, {}, None, SEED_MODEL, _describe_need(SEED_MODEL))
     taken = {*offers["mixture"], *(name.partition("/")[0] for name in offers["experts"])}
     answers: Answers = {("clustering",): card.name, ("name",): free_name(card.name, taken)}
     try:
         spec = parse_as(TrainClusters, {**assemble(answers), "seed_model": offers["seed_model"][0]})
     except BadSpecError as bad:
-        return Row(CLUSTER_PLAN, _CLUSTERS, answers, None, problem=bad.complaints[0])
-    return Row(CLUSTER_PLAN, _CLUSTERS, answers, spec)
+        return TrainingOption(CLUSTER_PLAN, _CLUSTERS, answers, None, problem=bad.complaints[0])
+    return TrainingOption(CLUSTER_PLAN, _CLUSTERS, answers, spec)
 
 
 def _own_row(kind: str, form: TrainForm) -> tuple[TrainOutcome, ...]:
@@ -217,17 +217,17 @@ def _own_row(kind: str, form: TrainForm) -> tuple[TrainOutcome, ...]:
     return (TrainOutcome(form.title, form.about, DASH, DASH),)
 
 
-def _row(kind: str, outcome: TrainOutcome, form: TrainForm, domains: Sequence[str], offers: Offers) -> Row:
+def _row(kind: str, outcome: TrainOutcome, form: TrainForm, domains: Sequence[str], offers: Offers) -> TrainingOption:
     need = next((need for need in form.needs if not offers.get(need.field)), None)
     if need is not None:
-        return Row(kind, outcome, {}, None, need, _describe_need(need))
+        return TrainingOption(kind, outcome, {}, None, need, _describe_need(need))
     spec = known_kinds()[kind].spec
     taken = {*offers["mixture"], *offers["experts"], *(name.partition("/")[0] for name in offers["experts"])}
     answers = proposed_answers(spec, domains, offers, taken, outcome.answers(offers))
     try:
-        return Row(kind, outcome, answers, proposed_spec(spec, answers))
+        return TrainingOption(kind, outcome, answers, proposed_spec(spec, answers))
     except BadSpecError as bad:
-        return Row(kind, outcome, answers, None, problem=bad.complaints[0])
+        return TrainingOption(kind, outcome, answers, None, problem=bad.complaints[0])
 
 
 def _describe_need(need: Need) -> str:
@@ -236,7 +236,7 @@ def _describe_need(need: Need) -> str:
     return f"{need.problem} " + (f"“{job.title}” makes one: wait until it is done." if job else need.next_step)
 
 
-def show_want(rows: Sequence[Row]) -> Row | None:
+def show_want(rows: Sequence[TrainingOption]) -> TrainingOption | None:
     """The rows with their costs; the chosen one once the person goes on with it."""
     titles = [row.outcome.title for row in rows]
     if st.session_state.get(_CHOSEN) not in titles:
@@ -261,7 +261,7 @@ def show_want(rows: Sequence[Row]) -> Row | None:
     return None
 
 
-def _show_costs(rows: Sequence[Row]) -> None:
+def _show_costs(rows: Sequence[TrainingOption]) -> None:
     st.markdown("**What each takes on this machine**")
     st.caption("Measured on the first updates of each with its usual settings, one after another; nothing is kept.")
     calls = [call_of(row.spec) for row in rows if row.spec is not None]
@@ -272,13 +272,13 @@ def _show_costs(rows: Sequence[Row]) -> None:
 
 
 @st.fragment(run_every=LOOK_SECONDS)
-def _measuring(rows: Sequence[Row]) -> None:
+def _measuring(rows: Sequence[TrainingOption]) -> None:
     if not advance(row.spec for row in rows if row.spec is not None):
         st.rerun()
     _table(rows)
 
 
-def _table(rows: Sequence[Row]) -> None:
+def _table(rows: Sequence[TrainingOption]) -> None:
     if len({seed for row in rows if (seed := _seed_of(row)) != DASH}) > 1:
         st.caption("These rows do not start from the same seed model, so their costs do not compare.")
     cells = [dict(_cells(row)) for row in rows]
@@ -287,7 +287,7 @@ def _table(rows: Sequence[Row]) -> None:
         st.caption(NO_VALUE)
 
 
-def _cells(row: Row) -> Iterator[tuple[str, str]]:
+def _cells(row: TrainingOption) -> Iterator[tuple[str, str]]:
     yield "You get", plain(row.outcome.title)
     yield "Method", plain(row.outcome.method)
     yield "Seed model", plain(_seed_of(row))
@@ -297,7 +297,7 @@ def _cells(row: Row) -> Iterator[tuple[str, str]]:
     yield "Other experts", plain(row.outcome.others)
 
 
-def _seed_of(row: Row) -> str:
+def _seed_of(row: TrainingOption) -> str:
     """The seed model that a row's training starts from, directly or as a copy of an expert of a mixture."""
     if (seed := getattr(row.spec, "seed_model", None)) is not None:
         return str(seed)
@@ -305,7 +305,7 @@ def _seed_of(row: Row) -> str:
     return (seed_of_mixture(mixture) if mixture else "") or DASH
 
 
-def _costs(row: Row) -> tuple[str, str, str, str]:
+def _costs(row: TrainingOption) -> tuple[str, str, str, str]:
     """Time, memory, disk and operations per token; in the place of the time what its probe is at."""
     call = None if row.spec is None else call_of(row.spec)
     if call is None:

@@ -63,7 +63,7 @@ def serve(model: ModeModel, base_sha256: str, folder: Path | None = None) -> boo
 class _Server:
     def __init__(self, model: ModeModel, wire: Peer, folder: Path | None) -> None:
         self.model, self.wire, self.folder = model, wire, folder
-        self.training: _Training | None = None
+        self.training: _ShardedTraining | None = None
         self.passed: list[tuple[Tensor, Tensor]] = []  # each block's input and outputs, for the backward pass
         self.caches: defaultdict[int, DynamicCache] = defaultdict(DynamicCache)  # by the first process's number
         self.handlers: dict[str, Callable[..., None]] = {"read": self.read, "back": self.back, "learn": self.learn}
@@ -113,7 +113,9 @@ class _Server:
         """Starts a training."""
         if self.folder is None:
             raise TrainingError("Training an expert needs a folder for its checkpoints.", "Give one.")
-        one = self.training = _Training(self.model, keys, learning, TrainingConfig(**config), self.folder, self.wire)
+        one = self.training = _ShardedTraining(
+            self.model, keys, learning, TrainingConfig(**config), self.folder, self.wire
+        )
         self.handlers |= {
             "resume": one.resume,
             "update": one.update,
@@ -128,7 +130,7 @@ def _answer(branch: Branch, x_BTD: Tensor, args: Sequence[Any], kwargs: dict[str
     return torch.cat([out_BTD, slope_BT[..., None], odds.expand(*slope_BT.shape, 1)], -1)
 
 
-class _Training:
+class _ShardedTraining:
     """This process's part of a training: the updates of its own experts."""
 
     def __init__(

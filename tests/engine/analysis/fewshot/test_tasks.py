@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine.analysis.fewshot.prompts import Episode, Shots, encode_options, make_episode, max_prompt_tokens
-from engine.analysis.fewshot.tasks import Example, Task, read_tasks
+from engine.analysis.fewshot.tasks import LabelledExample, Task, read_tasks
 from engine.errors import CorpusError, ModelError
 from engine.text.tokenizer import Tokenizer
 
@@ -34,8 +34,8 @@ def write(tmp_path: Path) -> Write:
 
 
 def task_of(num_train: int = 20, length: int = 1, **more: Any) -> Task:
-    train = tuple(Example(f"text {number} " * length, number % 2) for number in range(num_train))
-    test = tuple(Example(f"test {number} " * length, number % 2) for number in range(12))
+    train = tuple(LabelledExample(f"text {number} " * length, number % 2) for number in range(num_train))
+    test = tuple(LabelledExample(f"test {number} " * length, number % 2) for number in range(12))
     return Task("mood", ("bad", "good"), ("bad", "good"), "Text: {text}\nLabel: {label}", train, test, **more)
 
 
@@ -49,7 +49,7 @@ def test_every_folder_is_a_task_and_labels_are_in_order(write: Write) -> None:
     (root / "topic" / "README.md").write_text("about these tasks", encoding="utf-8")
     mood, topic = read_tasks(root)
     assert (mood.name, topic.name, mood.labels) == ("mood", "topic/news", ("bad", "good"))
-    assert mood.train[0] == Example("text 0", 1)
+    assert mood.train[0] == LabelledExample("text 0", 1)
     assert (len(mood.validation), len(topic.validation), len(topic.test)) == (0, 3, 2)
     (by_itself,) = read_tasks(root / "mood")
     assert by_itself == mood
@@ -150,7 +150,7 @@ def test_the_trials_are_those_of_the_paper(tokenizer: Tokenizer) -> None:  # A.7
 
 
 def test_validation_examples_are_of_their_file_where_there_is_one(tokenizer: Tokenizer) -> None:
-    task = task_of(8, validation=tuple(Example(f"kept aside {number}", 0) for number in range(8)))
+    task = task_of(8, validation=tuple(LabelledExample(f"kept aside {number}", 0) for number in range(8)))
     requested = {tokenizer.decode(prompt.ids).split("\n\n")[-1] for prompt in episode_of(task, tokenizer).validation}
     assert requested == {f"Text: kept aside {number}\nLabel:" for number in range(8)}
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from engine.config import LoraConfig
 from engine.errors import DamagedFileError, ModelError
 from engine.files import ArtifactRef, new_folder, verify_folder
-from engine.loading.loaded_base import LoadedBase, load_base
+from engine.loading.loaded_base import HostedBase, load_base
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.methods.multi_expert_files import new_placement
@@ -218,7 +218,7 @@ def test_of_an_expert_that_cannot_be_added_completely_nothing_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base, experts = save(tmp_path, BOTH)
-    hosted, add, calls = LoadedBase(base), ModeModel.add_expert, []
+    hosted, add, calls = HostedBase(base), ModeModel.add_expert, []
 
     def second_fails(self: ModeModel, key: str, *given: object) -> None:
         calls.append(key)

@@ -12,7 +12,7 @@ from pydantic import Field
 from engine.config import Checked, knob
 from engine.methods.mode.config import ModeConfig
 from ui.present.forms.job_forecast import describe_missing_forecast
-from ui.present.forms.questions import Question, config_questions, questions_of
+from ui.present.forms.questions import QuestionForm, config_questions, questions_of
 from workbench.errors import BadSpecError, Complaint
 from workbench.kinds.analysis import CertifyRemoval
 from workbench.kinds.data import ImportCorpus
@@ -39,7 +39,7 @@ class PluginSpec(Spec):
     lora: SolverConfig = Field(default_factory=SolverConfig, description="How to adapt.")
 
 
-def labels(questions: Iterable[Question]) -> dict[str, str]:
+def labels(questions: Iterable[QuestionForm]) -> dict[str, str]:
     return {".".join(question.path): question.label for question in questions}
 
 
