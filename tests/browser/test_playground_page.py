@@ -303,7 +303,7 @@ def test_an_answer_that_comes_after_the_user_went_back_makes_no_entry_of_the_his
 def test_a_field_that_is_left_while_the_page_opens_changes_no_address(address: str, page: Page) -> None:
     page.route("**/gradio_api/queue/join*", lambda route: route.abort())  # so that the settings never come
     page.goto(f"{address}?prompt=x")
-    page.wait_for_selector("#settings")
+    page.wait_for_selector("#settings", state="attached")
     assert page.evaluate(EARLY) == ["?prompt=x", "?prompt=b"]
 
 
