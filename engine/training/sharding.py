@@ -10,6 +10,7 @@ Shapes: B rows, T positions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import wraps
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from engine.config import TrainingConfig
 from engine.errors import TrainingError
 from engine.models.expert_model import TrainableModel, trainable
 from engine.models.families import layout_of
+from engine.models.likelihoods import TokenScores
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from engine.training.autocast import hold_in_training_precision
@@ -62,6 +64,7 @@ class ShardedGroup(RankGroup):
         fully_shard(model, mesh=everywhere, ignored_params=unsharded, reshard_after_forward=False)
         for method in _FORWARD_METHODS:
             register_fsdp_forward_method(model, method)
+        _reshard_after_scoring(model)
         for module in model.modules():
             if isinstance(module, FSDPModule):  # sums, not means: losses are divided by the tokens of all processes
                 module.set_gradient_divide_factor(1.0)
@@ -82,6 +85,19 @@ class ShardedGroup(RankGroup):
     def join_forward(self, model: Any, num_positions: int) -> None:
         ids_1T = torch.zeros(1, num_positions, dtype=torch.long, device=self._device)
         model.token_scores(ids_1T, ids_1T, Rows.all_to(model.keys[0], 1))
+
+
+def _reshard_after_scoring(model: Any) -> None:
+    """Frees whole parameters after a pass without gradients; after others, the backward pass does it."""
+    score = model.token_scores
+
+    @wraps(score)
+    def score_and_reshard(*args: Any, **options: Any) -> TokenScores:
+        scores: TokenScores = score(*args, **options)
+        model.reshard()
+        return scores
+
+    model.token_scores = score_and_reshard
 
 
 def _expert_modules(model: MultiExpertModel, key: str) -> Iterator[list[nn.Module]]:
