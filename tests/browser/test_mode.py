@@ -51,7 +51,7 @@ def train(page: Page, servers: Any) -> None:
 def compose(page: Page) -> None:
     page.get_by_text("See the expert").click()
     page.get_by_role("button", name="Compose…").click()
-    expect(page.get_by_text("Experts of MoDE side by side")).to_be_visible()
+    expect(page.get_by_text("Experts with parts side by side")).to_be_visible()
     page.get_by_label("Name", exact=True).fill("both")
     choose(page, "Experts", "l/law")
     choose(page, "Domains", "code", "law")

@@ -139,7 +139,7 @@ def test_a_killed_backup_or_restoration_leaves_nothing_that_looks_like_one(
     killed(lambda: back_up(settings, target, kill_at(number)))
     assert not target.exists()
     (left,) = target.parent.iterdir()
-    with pytest.raises(StorageError, match="is no backup"):
+    with pytest.raises(StorageError, match="is not a backup"):
         restore(Settings(home=tmp_path / "elsewhere"), left)
     assert len(get_storage().ids()) == back_up(settings, target).num_artifacts
     assert list(target.parent.iterdir()) == [target]

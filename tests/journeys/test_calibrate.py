@@ -281,4 +281,4 @@ def test_gates_are_compared_on_the_stored_scores_of_a_registry(home: Path) -> No
     with reading() as session:
         by_page = mix_scores(session, get_storage(), "small", split="test")
     by_script = module["by_gate"](module["posterior"](module["READINGS"]["prefix"]))(texts.novel[0])
-    assert by_script.perplexity == pytest.approx({row.domain: row.perplexity for row in by_page.domains}["sea"])
+    assert by_script.value == pytest.approx({row.domain: row.perplexity for row in by_page.domains}["sea"])

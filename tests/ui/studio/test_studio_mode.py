@@ -114,7 +114,7 @@ def test_what_an_impossible_shape_takes_is_not_shown_and_its_refusal_names_field
 
 
 def test_without_an_expert_of_mode_there_is_nothing_to_compose_yet() -> None:
-    assert "There is no expert of MoDE yet." in output(open_page("train", train__what=COMPOSITION))
+    assert "There is no MoDE expert yet." in output(open_page("train", train__what=COMPOSITION))
 
 
 @pytest.mark.usefixtures("beside")
