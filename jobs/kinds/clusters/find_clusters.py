@@ -252,9 +252,7 @@ def _result(name: str, metrics: dict[str, Any], num_documents: int, piece_length
     if piece_length:
         sentence += f" Longer ones were cut into pieces of at most {piece_length:,} characters."
     least, most = min(num_bytes), max(num_bytes)
-    lengths = (
-        f"A cluster has {least:,} to {most:,} bytes of text." if least < most else f"A cluster has {most:,} bytes."
-    )
+    lengths = f"{least:,} to {most:,} bytes of text" if least < most else f"{most:,} bytes"
     return {
         "clustering": name,
         "num_documents": num_documents,
