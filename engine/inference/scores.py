@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,22 +23,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.errors import ScoresError
+from engine.errors import ScoresError, TrainingError
 from engine.events import Progress
 from engine.mixing.base import Gate
 from engine.models.expert_model import ExpertModel
 from engine.models.rows import Rows
 from engine.statistics.perplexity import perplexity_of
-from engine.text.blocks import COUNTED, PADDING, EvalSample
+from engine.text.blocks import COUNTED, PADDING, EvalSample, Tokens, evenly_spaced
 from engine.threads import side_by_side
-
-if TYPE_CHECKING:
-    from engine.clusters.distances import Distances
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-from engine.errors import TrainingError
-from engine.text.blocks import Tokens, evenly_spaced
 from engine.training.data import no_answers
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from engine.errors import Problem
 from engine.extras import install_line
 from jobs.attempt.reporting import Point
 from jobs.attempt.work import Work, append_to_log
-from jobs.trackers.tracker import TrackedRun, known_trackers
+from jobs.trackers.tracker import Run, known_trackers
 from workbench.job_records import jobs as rows
 from workbench.schema.job_states import STOPPED
 
@@ -57,13 +57,13 @@ class Tracking:
                 thread.report("did not end in time; its last points may be missing.")
 
 
-def _run_of(work: Work) -> TrackedRun:
+def _run_of(work: Work) -> Run:
     """The run of a job; without its title and its spec while the registry does not answer."""
     folder = work.settings.root / "trackers"
     with suppress(Problem), work.reading() as session:
         card = rows.get_job(session, work.job_id)
-        return TrackedRun(work.job_id, card.title, card.spec, folder)
-    return TrackedRun(work.job_id, work.job_id, {}, folder)
+        return Run(work.job_id, card.title, card.spec, folder)
+    return Run(work.job_id, work.job_id, {}, folder)
 
 
 def _state_of(work: Work) -> str:
@@ -77,7 +77,7 @@ def _state_of(work: Work) -> str:
 class _TrackerThread(threading.Thread):
     """Feeds one tracker; `items` are steps with their metrics, and last the state of the job."""
 
-    def __init__(self, name: str, run: TrackedRun, work: Work) -> None:
+    def __init__(self, name: str, run: Run, work: Work) -> None:
         super().__init__(name=f"tracker {name}", daemon=True)
         self.items: SimpleQueue[tuple[int, dict[str, float]] | str] = SimpleQueue()
         self._tracker_name, self._run_of, self._settings, self._has_reported = name, run, work.settings, False

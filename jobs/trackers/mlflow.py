@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jobs.trackers.tracker import TrackedRun, TrackerType
+from jobs.trackers.tracker import Run, TrackerType
 
 EXPERIMENT = "expert-workbench"
 JOB_TAG = "workbench.job"
@@ -19,7 +19,7 @@ STATES = {"done": "FINISHED", "failed": "FAILED", "cancelled": "KILLED", "paused
 class MLflow:
     """Writes with a client of its own: nothing that another program has set as the active run is touched."""
 
-    def begin(self, run: TrackedRun) -> None:
+    def begin(self, run: Run) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         from mlflow import MlflowClient
 

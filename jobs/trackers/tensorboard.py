@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.trackers.tracker import TrackedRun, TrackerType
+from jobs.trackers.tracker import Run, TrackerType
 
 
 class TensorBoard:
     """Writes with PyTorch's own writer."""
 
-    def begin(self, run: TrackedRun) -> None:
+    def begin(self, run: Run) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer: Any = SummaryWriter(run.folder / "tensorboard" / run.job_id)

@@ -22,7 +22,7 @@ GROUP = "expert_workbench.trackers"  # of entry points
 
 
 @dataclass(frozen=True)
-class TrackedRun:
+class Run:
     """The job that is tracked. A resumed job is the same run."""
 
     job_id: str
@@ -34,7 +34,7 @@ class TrackedRun:
 class Tracker(Protocol):
     """One run in one tool. All calls come from one thread; an error ends the tracking, never the job."""
 
-    def begin(self, run: TrackedRun) -> None:
+    def begin(self, run: Run) -> None:
         """Starts the run, or continues it after a pause."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:

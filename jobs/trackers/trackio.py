@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import redirect_stdout
 from typing import Any
 
-from jobs.trackers.tracker import TrackedRun, TrackerType
+from jobs.trackers.tracker import Run, TrackerType
 
 PROJECT = "expert-workbench"
 
@@ -16,7 +16,7 @@ PROJECT = "expert-workbench"
 class Trackio:
     """A run named by the job's title and id, so that a resumed job continues it."""
 
-    def begin(self, run: TrackedRun) -> None:
+    def begin(self, run: Run) -> None:
         import trackio
 
         with redirect_stdout(sys.stderr):  # its greeting; a command's stdout may be JSON

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.trackers.tracker import TrackedRun, TrackerType
+from jobs.trackers.tracker import Run, TrackerType
 
 PROJECT = "expert-workbench"
 
@@ -14,7 +14,7 @@ PROJECT = "expert-workbench"
 class WandB:
     """A run whose id is the job's, so that a resumed job continues it."""
 
-    def begin(self, run: TrackedRun) -> None:
+    def begin(self, run: Run) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 

@@ -182,7 +182,7 @@ def parts_of(name: str, **settings: Any) -> Make:
 TEXT, BEGIN = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "x", "type_id": 0}}
 LARGE_HEADER = struct.pack("<Q", 40 << 20) + b"{" + b" " * (40 << 20)
 TENSOR = "model.layers.0.mlp.up_proj.weight"
-OUTSIDE, NOT_HERE = "leads out of its folder", r"no \.safetensors file of this folder"
+OUTSIDE, NOT_HERE = "leads out of its folder", r"not a \.safetensors file of this folder"
 HOSTILE: dict[str, tuple[Make, str]] = {
     "an index names a pickle": (pickled("weights.txt"), NOT_HERE),
     "an index names a pickle that runs": (pickled("weights.txt", Evil()), NOT_HERE),
@@ -383,4 +383,4 @@ def test_a_good_seed_is_taken_and_opens_no_more_than_it_needs(trained: Do, watch
 def test_the_command_says_why_a_seed_is_refused(trained: Do, watched: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pickled("weights.txt", Evil())(watched)
     assert main(["seed", "add", "taken", str(watched), "--here"]) == PROBLEM
-    assert "names weights.txt, which is no .safetensors file" in " ".join(capsys.readouterr().err.split())
+    assert "names weights.txt, which is not a .safetensors file" in " ".join(capsys.readouterr().err.split())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
@@ -13,26 +14,12 @@ from ui.cli.options import RunOptions
 from ui.cli.output import print_json, print_note, say, shown
 from ui.present.jobs.job_status import percent_of, time_left
 from ui.present.jobs.throughput import describe_throughput
+from ui.present.terminal import harmless
 from ui.present.text.formatting import duration
 from workbench.schema.job_states import UNSUCCESSFUL
 
 if TYPE_CHECKING:
     from workbench.answers.cards import JobCard
-    from workbench.specs.base import Spec
-from contextlib import closing
-from typing import TYPE_CHECKING, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from workbench.answers.cards import JobCard
-import sys
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING
-
-from ui.present.terminal import harmless
-
-if TYPE_CHECKING:
     from workbench.answers.forecasts import Forecast
     from workbench.specs.base import Spec
 

@@ -18,11 +18,8 @@ from engine.text.split_names import HeldOutSplit
 
 if TYPE_CHECKING:
     from workbench.errors import Complaint
-    from workbench.specs.base import Sane, Spec
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
     from workbench.registry.things import ThingKind
+    from workbench.specs.base import Sane, Spec
 
 
 Completer = Callable[[str], list[str]]

@@ -5,23 +5,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from engine.config import MOST
 from ui.cli.job_progress import submit
 from ui.cli.options import Command, Json, RunOptions, keyword, takes, with_parameters
-from ui.cli.output import print_json, say
+from ui.cli.output import print_json, print_note, print_table, say, shown
+from ui.errors import BadUsageError
+from ui.present.text.formatting import newest_of, pluralize
 from workbench.specs.base import Spec
 
 if TYPE_CHECKING:
     from workbench.registry.things import ThingKind
-from typing import Annotated
-
-from engine.config import MOST
-from ui.cli.output import print_note, print_table, shown
-from ui.errors import BadUsageError
-from ui.present.text.formatting import newest_of, pluralize
 
 
 @dataclass(frozen=True)

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
+import html
 import logging
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from engine.errors import Problem
-from ui.playground.address import CHAT
+from ui.playground.address import CHAT, fits
 from ui.playground.player import Player
 from ui.playground.rounds import LETTERS, NUM_PANES, Memory, Round
 from ui.playground.view import PaneAnswer, answer_html, problem_html
 from ui.present.next_step_text import problem_text
-from workbench.analysis.ratings import rating_tables
-from workbench.answers.history import NewAnswer, NewComparison, NewVote, Turn
+from ui.present.text.formatting import pluralize
+from workbench.analysis.ratings import Rating, RatingTable, RatingTables, rating_tables
+from workbench.answers.history import ComparisonHead, ComparisonPage, NewAnswer, NewComparison, NewVote, Turn
 from workbench.registry import comparisons
 
 if TYPE_CHECKING:
     from ui.generation.app_state import AppState
     from workbench.answers.history import Choice
-import html
-import time
 
-from ui.playground.address import fits
-from ui.present.text.formatting import pluralize
-from workbench.analysis.ratings import Rating, RatingTable, RatingTables
-from workbench.answers.history import ComparisonHead, ComparisonPage
 
 CHOICES = {"a": "{a} is better", "b": "{b} is better", "tie": "tie", "both_bad": "both bad"}
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import Problem
@@ -19,11 +20,6 @@ from ui.present.text.formatting import ago, clock, pluralize, size
 if TYPE_CHECKING:
     from workbench.settings import Settings
     from workbench.store.storage import Storage
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from workbench.settings import Settings
 
 
 ENOUGH_BYTES = 2_000_000_000  # for the demo with its checkpoints, and a margin

@@ -17,7 +17,7 @@ from engine.errors import Problem
 from jobs.attempt import tracking
 from jobs.attempt.work import log_path
 from jobs.queue.submit import run_now
-from jobs.trackers.tracker import TrackedRun, TrackerType, known_trackers
+from jobs.trackers.tracker import Run, TrackerType, known_trackers
 from workbench.job_records.jobs import get_job, metrics
 from workbench.kinds.kind import known_kinds
 from workbench.registry.database import reading
@@ -73,7 +73,7 @@ class Recorder:
         self.fails_in = ""
         self.let_go = threading.Event()
 
-    def begin(self, run: TrackedRun) -> None:
+    def begin(self, run: Run) -> None:
         self._do("begin", run.name, run.config["kind"])
 
     def log(self, step: int, values: dict[str, float]) -> None:
@@ -189,7 +189,7 @@ def test_mlflow_continues_the_run_of_a_resumed_job(tmp_path: Path) -> None:
 
     for state in ("paused", "done"):
         tracker = known_trackers()["mlflow"].make()
-        tracker.begin(TrackedRun("0" * 32, "Train it", {"kind": "x", "training": {"num_steps": 3}}, tmp_path))
+        tracker.begin(Run("0" * 32, "Train it", {"kind": "x", "training": {"num_steps": 3}}, tmp_path))
         tracker.end(state)
     client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
     experiment = client.get_experiment_by_name("expert-workbench")

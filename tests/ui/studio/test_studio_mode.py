@@ -150,7 +150,8 @@ def test_only_experts_on_one_backbone_are_offered_together() -> None:
     with transaction() as session:
         shape = {"num_blocks": 3, "expert_layers": 1, "init": "copy", "start": "backbone", "seed": 0}
         row = experts.expert_row(session, "alone/poems")
-        row.config = {**row.config, "shape": shape}
+        parts = [{**part, "shape": shape} for part in row.config["parts"]]
+        row.config = {**row.config, "shape": shape, "parts": parts}
     app = open_page("train", train__what=COMPOSITION)
     assert named(app.multiselect, "Experts").options == ["both/composed", "c/code", "p/prose"]
     fill(app, "multiselect", "Experts", ["c/code"])

@@ -122,8 +122,9 @@ def _title_of(kind: str, forms: Mapping[str, TrainForm], offers: Offers) -> str:
     if kind not in forms:
         return known_kinds()[kind].title
     usual = next(iter(_methods_of(kind, forms)), None)
-    method = st.session_state.get(f"{kind}.method", usual)
-    rows = (row for row in forms[kind].outcomes if row.answers(offers).get(("method",), usual) == method)
+    method = st.session_state.get(f"{kind}.method")
+    outcomes = forms[kind].outcomes
+    rows = (row for row in outcomes if method is None or row.answers(offers).get(("method",), usual) == method)
     return next((row.title for row in rows), forms[kind].title)
 
 

@@ -173,13 +173,8 @@ class TrainingOption:
 
 
 def rows_for(domains: Sequence[str], offers: Offers, forms: Mapping[str, TrainForm]) -> list[TrainingOption]:
-    """Every kind of training on these domains, also of other packages; those that are possible and worth it come first.
-
-    What starts from a seed model is proposed from that of the mixture that one more expert would join: the costs of two
-    rows compare only where both start from the same one.
-    """
-    seed = seed_of_mixture(offers["mixture_to_extend"][0]) if offers.get("mixture_to_extend") else ""
-    offers = {**offers, "seed_model": sorted(offers.get("seed_model", ()), key=lambda name: name != seed)}
+    """Every kind of training on these domains, also of other packages; possible ones that are worth it come first."""
+    offers = _from_one_seed(offers)
     rows = [
         _row(kind, outcome, form, domains, offers)
         for kind, form in forms.items()
@@ -188,6 +183,12 @@ def rows_for(domains: Sequence[str], offers: Offers, forms: Mapping[str, TrainFo
     ]
     rows.append(_cluster_row(domains, offers))
     return sorted(rows, key=lambda row: (row.spec is None, row.is_weak, row.outcome.position))
+
+
+def _from_one_seed(offers: Offers) -> Offers:
+    """The offers with that seed model first: the costs of two rows compare only where both start from the same one."""
+    seed = seed_of_mixture(offers["mixture_to_extend"][0]) if offers.get("mixture_to_extend") else ""
+    return {**offers, "seed_model": sorted(offers.get("seed_model", ()), key=lambda name: name != seed)}
 
 
 def _cluster_row(domains: Sequence[str], offers: Offers) -> TrainingOption:
