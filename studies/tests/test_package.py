@@ -25,4 +25,4 @@ def test_its_wheel_holds_every_file_and_needs_the_workbench(tmp_path: Path) -> N
     files = (path for path in (ROOT / "workbench_studies").rglob("*") if path.is_file() and path.suffix != ".pyc")
     assert held == {path.relative_to(ROOT).as_posix() for path in files}
     assert "Requires-Dist: expert-workbench[jobs]" in texts["METADATA"]
-    assert "replicate-demix = workbench_studies.demix.spec:KIND" in texts["entry_points.txt"]
+    assert "replicate-demix = workbench_studies.kinds.replicate_demix:KIND" in texts["entry_points.txt"]
