@@ -47,11 +47,11 @@ class PartsCard:
 
     @classmethod
     def read(cls, folder: Path) -> PartsCard:
-        """Raises ModelError for an expert of a method without parts, DamagedFileError when the card cannot be read."""
+        """Raises ModelError for an expert without parts, DamagedFileError when the card cannot be read."""
         try:
             card = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
             name = card["method"]
-            if method := parts_methods().get(name):
+            if (method := parts_methods().get(name)) and card["parts"]:
                 shapes = {part["name"]: method.config(**part["shape"]) for part in card["parts"]}
                 return cls(method, card["base_sha256"], shapes)
         except (OSError, ValueError, KeyError, TypeError, EngineError) as error:

@@ -96,7 +96,8 @@ class ChatTemplate:
         self, tokenizer: Tokenizer, messages: Sequence[Message], add_generation_prompt: bool
     ) -> tuple[ChatTemplate, Sequence[Message], Rendered, list[TemplateToken]]:
         """The tokens of a conversation, and what they are of. Only the template writes control tokens, no message."""
-        template, marked = self._with_harmless_values(tokenizer), self._harmless(tokenizer, messages)
+        template = self._with_harmless_values(tokenizer)
+        marked = template._harmless(tokenizer, messages)
         rendered = template._render(marked, add_generation_prompt)
         return template, marked, rendered, encode_rendered(tokenizer, rendered.text)
 

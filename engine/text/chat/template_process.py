@@ -69,7 +69,6 @@ class _Renderer:
     def _running(self) -> subprocess.Popen[str]:
         """The process; another one in a fork, which would share the pipes of its parent's."""
         if self._process is None or self._process.poll() is not None or self._owner != os.getpid():
-            self._owner = os.getpid()
             self._process = subprocess.Popen(
                 python_command("engine.text.chat.template_process"),
                 stdin=subprocess.PIPE,
@@ -79,6 +78,7 @@ class _Renderer:
                 encoding="ascii",
                 env={**os.environ, **python_environment(), "OPENBLAS_NUM_THREADS": "1"},
             )
+            self._owner = os.getpid()  # not before: a fork that cannot start one must not take its parent's for its own
             if self._ask(self._process, "null", _START_SECONDS) is None:
                 raise NotRenderedError("the process that renders templates did not start")
         return self._process

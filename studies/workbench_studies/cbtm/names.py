@@ -12,8 +12,7 @@ from typing import Literal
 
 from engine.clusters.config import ClusterMethod, Scaling
 from engine.config import PAPER_TEMPERATURE, ModelConfig, MoeConfig, TrainingConfig
-from workbench_studies.core.sizes import Run, Size, read_sizes
-from workbench_studies.core.study import read_table
+from workbench_studies.core.sizes import Run, Size, read_sizes, read_table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from workbench_studies.core.findings import Findings
 from workbench_studies.core.report import Report, Rows, amount
-from workbench_studies.core.study import read_table
+from workbench_studies.core.sizes import read_table
 
 
 def best_words(findings: Findings) -> str:

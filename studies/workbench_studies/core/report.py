@@ -9,8 +9,7 @@ from typing import Any
 
 from engine.statistics.estimates import LEVEL, NUM_DRAWS
 from workbench_studies.core.findings import Findings, cautions, not_done, summary
-from workbench_studies.core.sizes import ENOUGH_DOCUMENTS, SMOKE
-from workbench_studies.core.study import read_table
+from workbench_studies.core.sizes import ENOUGH_DOCUMENTS, SMOKE, read_table
 from workbench_studies.core.verdicts import CONTRADICTED, ONE_SEED, UNDECIDED, UNTESTABLE
 
 TEXTS = read_table(__file__, "texts")

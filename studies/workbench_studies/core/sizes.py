@@ -1,4 +1,4 @@
-"""The fields of a replication's size, common to all papers. The numbers are in each paper's `sizes.toml`."""
+"""The fields of a replication's size, common to all papers, and how numbers are read from a paper's TOML files."""
 
 from __future__ import annotations
 
@@ -45,12 +45,17 @@ class Size(Checked):
 SizeType = TypeVar("SizeType", bound=Size)
 
 
+def read_table(module: str, name: str) -> dict[str, Any]:
+    """The TOML file of this name next to a module."""
+    return tomllib.loads(Path(module).with_name(f"{name}.toml").read_text(encoding="utf-8"))
+
+
 def read_sizes(module: str, kind: type[SizeType]) -> Mapping[SizeName, SizeType]:
     """The sizes of the paper whose module this is, from the `sizes.toml` next to it.
 
     A size may begin with another (`base`) and change some of its values; `without` names the fields that are None.
     """
-    tables = tomllib.loads(Path(module).with_name("sizes.toml").read_text(encoding="utf-8"))
+    tables = read_table(module, "sizes")
     adapter, names = TypeAdapter(kind), get_args(SizeName)
     return {name: adapter.validate_python(_values(tables, name)) for name in names if name in tables}
 

@@ -10,13 +10,12 @@ sense stands once.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from workbench_studies.core.measurements import Measurements
+from workbench_studies.core.sizes import read_table
 from workbench_studies.core.verdicts import Claim, Verdict, untestable
 
 Options = Mapping[str, Any]
@@ -153,11 +152,6 @@ def _marks(sentence: Sentence, verdicts: Sequence[Verdict]) -> Iterator[dict[str
     for verdict in verdicts:
         if verdict.claim.id in sentence.judged_by:
             yield {"where": verdict.claim.where, "sentence": verdict.claim.sentence, "mark": verdict.mark}
-
-
-def read_table(module: str, name: str) -> dict[str, Any]:
-    """The TOML file of this name next to a module."""
-    return tomllib.loads(Path(module).with_name(f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def read_study(module: str) -> Study:

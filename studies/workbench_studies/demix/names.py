@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.config import PAPER_NEWEST_WEIGHT, Evidence, TrainingConfig
-from workbench_studies.core.sizes import Run, Size, read_sizes
-from workbench_studies.core.study import read_table
+from workbench_studies.core.sizes import Run, Size, read_sizes, read_table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -167,6 +167,16 @@ def test_an_expert_without_a_card_that_can_be_read_is_damaged(tmp_path: Path, ca
         read_parts(kept(tmp_path / "odd"), str(base.sha256))
 
 
+def test_an_expert_whose_card_lists_no_part_is_refused_before_its_model_is_chosen(tmp_path: Path) -> None:
+    base, experts = save(tmp_path, {"law": ["law"]})
+    with new_folder(tmp_path / "empty") as folder:
+        (folder / "expert.json").write_text('{"method": "mode", "parts": []}')
+    hosted = load_base(base, experts)
+    with pytest.raises(ModelError, match="has no parts"):
+        hosted.add({"empty": kept(tmp_path / "empty")})
+    assert hosted.keys == ["law"]
+
+
 def test_an_expert_of_another_backbone_is_refused_and_nothing_is_added(tmp_path: Path) -> None:
     base, experts = save(tmp_path / "one", ONE_EACH)
     _, others = save(tmp_path / "two", {"news": ["news"]}, "gpt2")
