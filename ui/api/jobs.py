@@ -114,7 +114,9 @@ async def forecast_job(body: ForecastRequest, request: Request, state: State) ->
 @router.get("/{job_id}")
 def show_job(job_id: str, state: State) -> JobHistory:
     """A job with its spec, its progress, its result and its events."""
-    return JobHistory(job=state.read(jobs.get_job, job_id), events=state.read(jobs.events, job_id))
+    return state.read(
+        lambda session: JobHistory(job=jobs.get_job(session, job_id), events=jobs.events(session, job_id))
+    )
 
 
 @router.get("/{job_id}/log")

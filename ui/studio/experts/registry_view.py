@@ -19,7 +19,7 @@ from ui.studio.overview.contents import curves_of
 from ui.widgets.address import choose_one, choose_some
 from ui.widgets.data_table import show_table, ticked
 from ui.widgets.elements.components import show_cards
-from workbench.analysis.changes.additions import ADDITIONS as ADDITION
+from workbench.analysis.changes.additions import KIND as ADDITION
 from workbench.analysis.perplexity_tables import in_domain_scores, scored_domains
 from workbench.answers.cards import DomainCard, EvaluationCard, ExpertCard
 from workbench.registry import aliases, corpora, experts, reports, seeds

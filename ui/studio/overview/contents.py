@@ -15,7 +15,7 @@ from ui.present.text.formatting import plain
 from ui.studio.job_views.pending_jobs import unfinished_jobs
 from ui.widgets.background import kept_client, poll
 from workbench.analysis import perplexity_tables
-from workbench.analysis.changes.additions import ADDITIONS as ADDITION
+from workbench.analysis.changes.additions import KIND as ADDITION
 from workbench.answers.cards import AliasCard, DomainCard, EvaluationCard, ExpertCard, JobCard, MixtureCard, ReportCard
 from workbench.job_records import jobs as rows
 from workbench.questions.perplexities import MixRequest

@@ -28,7 +28,7 @@ from workbench.schema.tables import Artifact, Domain, Evaluation, Expert, Mixtur
 from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import Storage
 
-ADDITIONS = "addition"
+KIND = "addition"
 
 
 class BesideParent(Answer):
@@ -257,6 +257,3 @@ def worse_than_before(metrics: Mapping[str, Any]) -> str:
         f"Its training made it worse: perplexity {perplexity_text(after)} on its held-out text, "
         f"{perplexity_text(before)} before the first update. Train it again at a lower learning rate."
     )
-
-
-KIND = ADDITIONS

@@ -76,16 +76,17 @@ def is_random(session: Session, seed_model: str) -> bool:
     """Whether a seed model, or one that a job still makes, has random weights."""
     from sqlalchemy import select  # here, since a spec is read without the registry
 
-    from workbench.kinds.kind import kind_named
+    from workbench.kinds.kind import known_kinds
     from workbench.kinds.parse_spec import parse_spec
     from workbench.schema.tables import Job, SeedModel
 
     source = session.scalar(select(SeedModel.source).where(SeedModel.name == seed_model))
     if source is not None:
         return source == _FRESH
-    coming = session.scalars(select(Job).where(Job.state.in_(UNFINISHED)))
+    kinds = known_kinds()  # a job may be of a kind that is no longer installed
+    coming = session.scalars(select(Job).where(Job.state.in_(UNFINISHED), Job.kind.in_(kinds)))
     fresh = (job for job in coming if job.spec.get("name") == seed_model and job.spec.get("source", _FRESH) == _FRESH)
-    return any(("seed model", seed_model) in kind_named(job.kind).creates(parse_spec(job.spec)) for job in fresh)
+    return any(("seed model", seed_model) in kinds[job.kind].creates(parse_spec(job.spec)) for job in fresh)
 
 
 def learns_trained_weights(session: Session, method: Method, seed_model: str) -> bool:
