@@ -1,7 +1,7 @@
 """A mixture on one growing text: the weights of its experts, and its distribution for the next token.
 
 The active experts of one base run as rows of one batch. The gate weighs the experts' next-token distributions, and
-`combine.mix` sums them. For a gate that needs no log-probabilities, a base whose experts all have weight 0 is not run;
+`base.mix` sums them. For a gate that needs no log-probabilities, a base whose experts all have weight 0 is not run;
 it catches up when one gets weight.
 Shapes: E experts, A running experts, T positions, V vocabulary.
 """

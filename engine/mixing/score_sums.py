@@ -1,6 +1,6 @@
 """The mixture's log-likelihood of stored tokens, in NumPy and in portions that fit a processor's cache.
 
-The same numbers as `combine.mix` of a gate's weights, up to the rounding of float64; those of a single expert to the
+The same numbers as `base.mix` of a gate's weights, up to the rounding of float64; those of a single expert to the
 bit. Nothing here uses torch's threads, and NumPy lets other threads run: several texts can be summed side by side.
 Letters: E experts, N blocks, T positions, C consecutive positions. Evidence goes from one position to the next, so
 that each step is taken for all blocks at the same time.

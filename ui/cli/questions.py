@@ -18,7 +18,6 @@ from ui.cli.verbs import Outcome, read, verb
 from ui.errors import BadUsageError
 from workbench.answers.base import Answer
 from workbench.answers.cards import MixtureCard
-from workbench.questions.cluster_grid import propose_temperature
 from workbench.questions.question import Question, ask, known_questions
 from workbench.store.storage import get_storage
 
@@ -116,5 +115,6 @@ def say_temperature(mixture: MixtureCard) -> None:
     if "temperature" not in mixture.gate:
         return
     from ui.present.charts.setting_grids import describe_temperature
+    from workbench.questions.cluster_grid import propose_temperature
 
     say(describe_temperature(read(propose_temperature, get_storage(), mixture.name)))

@@ -14,8 +14,6 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from safetensors import SafetensorError, safe_open
-
 from engine.errors import DamagedFileError, ModelError, TrainingError
 from engine.files import EXPERT_CARD, ArtifactRef
 from engine.methods.base import Method, StoredExpert
@@ -144,6 +142,8 @@ def part_file(number: int) -> str:
 
 def part_sizes(folder: Path) -> dict[str, int]:
     """The number of parameters of each part, gates included, by name; raises DamagedFileError. No tensor is read."""
+    from safetensors import SafetensorError
+
     try:
         card = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
         return {part["name"]: _size(folder / part_file(number)) for number, part in enumerate(card["parts"])}
@@ -152,5 +152,7 @@ def part_sizes(folder: Path) -> dict[str, int]:
 
 
 def _size(file: Path) -> int:
+    from safetensors import safe_open
+
     with safe_open(file, framework="numpy") as tensors:
         return sum(prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118

@@ -2,10 +2,10 @@
 
 A claim is *reproduced* when the whole interval lies on the claim's side of its border and so does the value of every
 single seed (the value, not an interval of its own). Where the border is not the paper's own, that is a *weaker claim
-reproduced*. *Implied* is what would be either and could not have come out otherwise (`implied.py`). A claim is
-*contradicted* when the whole interval lies on the other side, and *undecided* in between. *Not testable here* is what
-needs scores, sizes or domains that are not there, and what only floors would answer. A verdict that rests on a single
-seed is flagged *one seed*, whatever its mark: its interval knows nothing of how seeds differ.
+reproduced*. *Implied* is what would be either and could not have come out otherwise (`papers/todays_rule.py`). A claim
+is *contradicted* when the whole interval lies on the other side, and *undecided* in between. *Not testable here* is
+what needs scores, sizes or domains that are not there, and what only floors would answer. A verdict that rests on a
+single seed is flagged *one seed*, whatever its mark: its interval knows nothing of how seeds differ.
 """
 
 from __future__ import annotations

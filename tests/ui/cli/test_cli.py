@@ -17,9 +17,9 @@ from typer.main import get_command
 from engine.plugins import BadPluginError
 from tests.ui.conftest import ask
 from ui.cli.app import ENTRY_POINTS, app, find_commands, main
+from ui.cli.mix_options import number
 from ui.cli.output import shown
 from ui.errors import BadUsageError
-from ui.present.text.verdicts import number
 
 HEAVY = ("torch", "transformers", "sqlalchemy", "gradio", "streamlit", "celery", "fastapi", "httpx", "numpy")
 # Our own packages, and what writes help and checks options.

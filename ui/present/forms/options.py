@@ -14,7 +14,6 @@ from pydantic_core import PydanticUndefined
 
 from workbench.errors import BadSpecError, Complaint
 from workbench.formatting.shell_command import shell_command
-from workbench.kinds.parse_spec import parse_as, parse_spec
 from workbench.specs.base import Sane, Spec
 
 
@@ -88,6 +87,8 @@ def _in_options(spec: type[Sane], complaint: str | Complaint) -> str | Complaint
 
 
 def _parse(spec: type[Sane], values: Mapping[str, Any]) -> Any:
+    from workbench.kinds.parse_spec import parse_as, parse_spec
+
     content = dict(values)
     for name, group in groups_of(spec):
         # The spec's default, not that of the config class: a new expert has a tenth of the usual learning rate.
