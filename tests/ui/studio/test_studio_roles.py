@@ -40,7 +40,7 @@ def test_every_action_of_the_pages_has_a_role() -> None:
         for label, action in labels.items()
         if isinstance(action, Twin)
     }
-    assert roles["studio/experts/rename_delete.py", "Delete"] is Role.EDITOR
+    assert roles["studio/experts/expert_card.py", "Delete"] is Role.EDITOR
     assert roles["playground/app.py", "Generate"] is roles["playground/app.py", "label"] is Role.VIEWER
     assert len(roles) > 40
     playground = {role for (module, _), role in roles.items() if module.startswith("playground")}
