@@ -193,7 +193,7 @@ def weights_only(root: Any, step: int, parameters: Any, _optimizer: Any) -> None
 def no_cache(patch: Patch) -> None:
     for name in ("forward", "read"):
         real = getattr(MultiExpertModel, name)
-        patch.setattr(MultiExpertModel, name, lambda self, ids, rows, _cache=None, real=real: real(self, ids, rows))
+        patch.setattr(MultiExpertModel, name, lambda self, ids, rows, *_, real=real, **__: real(self, ids, rows))
 
 
 def no_resume(patch: Patch) -> None:
