@@ -76,7 +76,7 @@ def test_a_prior_of_too_many_blocks_is_not_estimated(monkeypatch: pytest.MonkeyP
 
 def test_every_number_of_the_studio_is_drawn_in_one_place() -> None:
     places = {one.name for one in UI.rglob("*.py") if "number_input(" in one.read_text(encoding="utf-8")}
-    assert places == {"numbers.py"}
+    assert places == {"fields.py"}
 
 
 @pytest.mark.parametrize(
