@@ -232,8 +232,9 @@ def test_progress_is_one_line_and_can_be_left_out(
     loud = Workbench(wb.settings.home)
     loud.expert("small/court").export(tmp_path / "one")
     shown = capsys.readouterr().out
-    assert shown.startswith("\rExport expert small/court: done, 100 %. small/court is in ")
-    assert shown.endswith("\n")
+    last = shown.split("\r")[-1]  # a slow export shows a state before
+    assert last.startswith("Export expert small/court: done, 100 %. small/court is in ")
+    assert shown.find("\n") == len(shown) - 1
     wb.expert("small/court").export(tmp_path / "two")
     assert capsys.readouterr().out == ""
 
