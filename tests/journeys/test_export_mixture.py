@@ -13,7 +13,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from engine.methods.registry import method_of
-from jobs.kinds.training import exports
+from jobs.kinds.training import averages, exports
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import Do, done, work
 from tests.journeys.test_export import LORA, logits_of, our_logits
@@ -188,6 +188,24 @@ def test_a_folder_that_appears_meanwhile_is_not_written_over(
     assert (card.state, card.error) == ("failed", f"{target} exists already.")
     assert [file.name for file in target.iterdir()] == ["mine.txt"]
     assert not list(tmp_path.glob(".late*"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "reader", "of"),
+    [("export-expert", exports, "read_expert"), ("export-mixture", averages, "merge_experts")],
+)
+def test_a_file_of_an_expert_that_cannot_be_read_is_not_said_of_the_target(
+    trained: Do, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, reader: Any, of: str
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise PermissionError(13, "Permission denied", "expert.safetensors")
+
+    monkeypatch.setattr(reader, of, refuse)
+    name = {"export-expert": {"expert": "small/court"}, "export-mixture": {"mixture": "small", "format": "hf"}}[kind]
+    card = trained({"kind": kind, "folder": str(tmp_path / "out"), **name})
+    assert card.state == "failed"
+    assert "cannot be written" not in card.error
+    assert "expert.safetensors" in card.error
 
 
 def test_a_full_disk_leaves_nothing_and_pauses_the_job(

@@ -56,7 +56,10 @@ def convert(converter: Path, model: Path, target: Path) -> Generator[Event, None
         code = yield from _run([*program, str(model), *options], log)
         if code or not _is_gguf(unfinished):
             lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-            last_line = next((line.strip()[:300] for line in reversed(lines) if line.strip()), "it wrote no message.")
+            last_line = next(
+                (line.strip()[:300] for line in reversed(lines) if line.strip()),
+                "it wrote no GGUF file and no message.",
+            )
             raise ModelError(
                 f"llama.cpp's converter could not convert the model: {last_line}", "Update llama.cpp, or export as hf."
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from engine.analysis.averaging import average
 from engine.errors import ModelError
-from engine.events import Event, forward_progress
+from engine.events import forward_progress
 from engine.files import ArtifactRef
 from engine.methods.average.descriptor import METHOD as AVERAGE
 from engine.methods.export import save_model
@@ -28,7 +28,7 @@ from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.expert_files import HeldOut, keep_expert, register_new_expert
 from jobs.kinds.shared.gguf import find_converter
 from jobs.kinds.shared.tokens import domain_files
-from jobs.kinds.training.exports import write_model, write_output
+from jobs.kinds.training.exports import WRITING, WRITTEN, is_written, output_bytes, output_folder, write_model
 from workbench.analysis.changes.retrained_baselines import name_now
 from workbench.errors import BadSpecError
 from workbench.exports.facts import expert_facts
@@ -111,12 +111,14 @@ def export_mixture(work: Work, spec: ExportMixture) -> JobRun:
     with work.reading() as session:
         parts, card = _read_mixture(session, work, spec)
     require_one_template(parts)
-
-    def fill(folder: Path) -> Iterator[Event]:
+    target, first = Path(spec.folder), parts[0]
+    yield WRITING
+    if not is_written(work, target, "folder"):
         lm = yield from merge_experts(as_moe if FORMATS[spec.format].adds_networks else average, parts)
-        yield from write_model(work, partial(save_model, lm, parts[0].base.folder), parts[0].kept.folder, card, folder)
-
-    num_bytes = yield from write_output(work, Path(spec.folder), fill)
+        with output_folder(work, target) as folder:
+            yield from write_model(work, partial(save_model, lm, first.base.folder), first.kept.folder, card, folder)
+    num_bytes = output_bytes(target)
+    yield WRITTEN
     return {
         "mixture": spec.mixture,
         "folder": spec.folder,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from engine.events import Event, Progress
+from engine.events import Progress
 from engine.files import MANIFEST, ArtifactRef, aside_of, faults_in, new_file, new_folder, sha256_of
 from engine.methods.base import Method
 from engine.methods.export import export_model
@@ -35,16 +35,20 @@ from workbench.specs.base import Output, existing, hub_origin
 from workbench.store.storage import free_bytes, is_full_disk
 
 CARD, GGUF = "README.md", "model.gguf"
+WRITING, WRITTEN = Progress(0, 1, "folders", "writing"), Progress(1, 1, "folders", "done")
 _NOTE = "output"
 
 
 def export(work: Work, spec: ExportExpert) -> JobRun:
     """Writes the folder and says what is in it."""
-
-    def fill(folder: Path) -> Iterator[Event]:
-        yield from write_expert(work, read_expert(work, spec.expert, spec.format), folder)
-
-    num_bytes = yield from write_output(work, Path(spec.folder), fill)
+    target = Path(spec.folder)
+    yield WRITING
+    if not is_written(work, target, "folder"):
+        expert = read_expert(work, spec.expert, spec.format)
+        with output_folder(work, target) as folder:
+            yield from write_expert(work, expert, folder)
+    num_bytes = output_bytes(target)
+    yield WRITTEN
     return {"expert": spec.expert, "folder": spec.folder, "format": spec.format, "num_bytes": num_bytes}
 
 
@@ -55,12 +59,12 @@ def push(work: Work, spec: PushExpert) -> JobRun:
         if complaints := push_complaints(session, spec):
             raise BadSpecError(complaints)
     expert = read_expert(work, spec.expert, spec.format)
-    yield Progress(0, 1, "folders", "writing")
+    yield WRITING
     with scratch(work, "upload") as folder:
         yield from write_expert(work, expert, folder)
         yield Progress(0, 1, "folders", f"uploading to {spec.repository}")
         url, commit = _upload(folder, spec, token)
-    yield Progress(1, 1, "folders", "done")
+    yield WRITTEN
     return {"expert": spec.expert, "url": url, "commit": commit, "format": spec.format}
 
 
@@ -215,24 +219,20 @@ def write_card(card: CardFacts, folder: Path) -> None:
     (folder / CARD).write_text(model_card(card), encoding="utf-8")
 
 
-def write_output(work: Work, target: Path, fill: Callable[[Path], Iterator[Event]]) -> Events[int]:
-    """Fills a folder outside the store, which gets its name and a manifest of hashes at the end; returns its bytes.
+@contextmanager
+def output_folder(work: Work, target: Path) -> Iterator[Path]:
+    """A folder outside the store to fill, which gets its name and a manifest of hashes at the end.
 
-    A folder that an earlier attempt of this job wrote stays, and what a killed one left is removed. Raises StorageError
-    for a target that exists, also one that appeared meanwhile, and DiskFullError.
+    What a killed attempt left is removed. Raises StorageError for a target that exists, also one that appeared
+    meanwhile, and DiskFullError.
     """
-    yield Progress(0, 1, "folders", "writing")
-    if not is_written(work, target, "folder"):
 
-        def note(folder: Path) -> None:
-            write_inputs(work, _NOTE, sha256_of(folder / MANIFEST))
+    def note(folder: Path) -> None:
+        write_inputs(work, _NOTE, sha256_of(folder / MANIFEST))
 
-        aside = new_folder(target, replace=False, mark=work.job_id, complete=note)
-        with _refusals(target, "folder"), aside as folder:
-            yield from fill(folder)
-    num_bytes = output_bytes(target)
-    yield Progress(1, 1, "folders", "done")
-    return num_bytes
+    aside = new_folder(target, replace=False, mark=work.job_id, complete=note)
+    with _refusals(target, "folder"), aside as folder:
+        yield folder
 
 
 @contextmanager
