@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from sqlalchemy.orm import Session
@@ -75,16 +76,17 @@ def registered_gpus(settings: Settings, find: Callable[[], list[Gpu]] = find_gpu
         yield pool
         return
 
-    def register(*, is_renewal: bool) -> None:
-        there = reachable(settings, gpus)  # before the transaction: it may take seconds
+    beats = count()
+
+    def register() -> None:
+        there, is_renewal = reachable(settings, gpus), next(beats) > 0  # before the transaction: it may take seconds
         now = partial(devices.register, host=host, worker=worker, gpus=there, is_renewal=is_renewal)
         _write(settings, partial(now, seconds=settings.lease_seconds))
 
     def withdraw(session: Session) -> None:
         devices.withdraw(session, worker)
 
-    register(is_renewal=False)
-    with _heartbeat(settings, partial(register, is_renewal=True), withdraw):
+    with _heartbeat(settings, register, withdraw):
         yield pool
 
 
