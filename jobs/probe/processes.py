@@ -30,7 +30,7 @@ def with_processes(spec: Any, settings: Settings) -> Any:
 
     Domains to retain are evaluated in one process, and a share of a GPU has one process.
     """
-    is_spread = kind_of(spec).uses_processes and "num_gpus" in type(spec).model_fields
+    is_spread = kind_of(spec).spreads(spec.model_dump()) and "num_gpus" in type(spec).model_fields
     if not is_spread or spec.num_gpus or getattr(spec, "retain", None) or settings.processes <= 1:
         return spec
     return spec if share_of_gpu(spec, settings) < 1 else spec.model_copy(update={"num_gpus": settings.processes})
@@ -41,9 +41,9 @@ def processes_of(spec: Any, settings: Settings) -> Literal["one", "several", "di
 
     The spec is that of `with_processes`.
     """
-    if not kind_of(spec).uses_processes or share_of_gpu(spec, settings) < 1:
+    if not kind_of(spec).spreads(spec.model_dump()) or share_of_gpu(spec, settings) < 1:
         return "one"
-    if "num_gpus" not in type(spec).model_fields:  # MoDE, whose experts are in processes of their own
+    if "num_gpus" not in type(spec).model_fields:  # parts, which are in processes of their own
         return "dividing" if settings.processes > 1 else "one"
     if spec.num_gpus > 1:
         return "dividing" if spec.training.shard else "several"

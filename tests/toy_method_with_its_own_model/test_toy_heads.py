@@ -10,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from engine.methods.registry import methods
+from jobs.probe.processes import processes_of
 from tests.toy_packages import WORDS, do, plugged_in, run_tests_with
 from tests.ui.studio.visits import named, open_page
 from ui.api.app import create_app
@@ -17,7 +18,9 @@ from ui.cli.app import main
 from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.analysis.training_curves import training_history
 from workbench.errors import BadSpecError
+from workbench.job_records.devices import need_of
 from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.questions.costs import CostRequest
 from workbench.registry.database import close_engines, reading
 from workbench.registry.expert_parts import parts_of
@@ -49,6 +52,16 @@ def composed_home(seeded_home: Path, tmp_path_factory: pytest.TempPathFactory) -
 def composed(installed: None, home: Path, composed_home: Path) -> Path:
     """A copy of that home."""
     return Path(shutil.copytree(composed_home, home, dirs_exist_ok=True))
+
+
+@pytest.mark.usefixtures("composed")
+def test_it_trains_in_one_process_whatever_the_settings_say() -> None:
+    settings = Settings(processes=3)
+    heads, mode = (TrainMode(name="m", seed_model="seed", domains=["sea"], method=name) for name in ("heads", "mode"))
+    assert (processes_of(heads, settings), processes_of(mode, settings)) == ("one", "dividing")
+    with reading() as session:
+        leased = [need_of(session, one.kind, one.model_dump(), settings).count for one in (heads, mode)]
+    assert leased == [1, 3]
 
 
 @pytest.mark.usefixtures("composed")

@@ -63,7 +63,7 @@ def need_of(session: Session, kind: str, spec: Mapping[str, Any], settings: Sett
         return DeviceNeed(0 if settings.launcher == "slurm" else requested, is_required=True, share=share)
     if share < 1:
         return DeviceNeed(1 if described.computes_on_gpu(session, spec) else 0, share=share)
-    spread = max(1, settings.processes) if described.uses_processes else 1
+    spread = max(1, settings.processes) if described.spreads(spec) else 1
     return DeviceNeed(spread if described.computes_on_gpu(session, spec) else 0)
 
 

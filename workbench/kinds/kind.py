@@ -68,7 +68,8 @@ class Kind(Generic[SpecType]):
     empty_means_all_domains: bool = False  # whether an empty field `domains` stands for every domain
     # whether its jobs compute on a GPU, where their worker has one to lease: all, or those with such a stored spec
     uses_gpu: bool | Callable[[Session, Mapping[str, Any]], bool] = False
-    uses_processes: bool = False  # whether its training uses WORKBENCH_PROCESSES processes, on a GPU each
+    # whether its training uses WORKBENCH_PROCESSES processes, on a GPU each: all, or those with such a stored spec
+    uses_processes: bool | Callable[[Mapping[str, Any]], bool] = False
     first_step: FirstStep = ""  # what a new workbench lacks and its jobs bring
     leaves_backbone: bool = False  # whether its training changes nothing of the model beneath the experts
     probe: Callable[[SpecType], Probe[SpecType]] | None = None  # what of it is run to forecast its costs
@@ -93,6 +94,10 @@ class Kind(Generic[SpecType]):
     def computes_on_gpu(self, session: Session, spec: Mapping[str, Any]) -> bool:
         """Whether a job with this stored spec computes on a GPU, where its worker has one to lease."""
         return self.uses_gpu(session, spec) if callable(self.uses_gpu) else self.uses_gpu
+
+    def spreads(self, spec: Mapping[str, Any]) -> bool:
+        """Whether a job with this stored spec uses WORKBENCH_PROCESSES processes."""
+        return self.uses_processes(spec) if callable(self.uses_processes) else self.uses_processes
 
 
 def nothing(_: Any) -> list[RegistryObject]:

@@ -41,6 +41,7 @@ METHOD = Mode(
     model="engine.methods.mode.model:ModeModel",
     base_fields=("num_blocks",),
     training="engine.methods.mode.sharding.launch:ModeTraining",
+    uses_processes=True,
     count_forward=flops.forward_flops,
     count_training=flops.training_flops,
 )

@@ -38,6 +38,7 @@ class PartsMethod(Method):
     model: str  # a PartsModel, made of a decoder and the `base_fields`
     base_fields: tuple[str, ...] = ()  # of the config: what they say of the base must be the same in a composition
     training: str = "engine.methods.parts.training:PartsTraining"
+    uses_processes: bool = False  # whether `training` may put parts into processes of their own
     count_forward: Callable[[Shape, int, Sequence[Any]], int]  # operations per token: (shape, context, configs)
     count_training: Callable[[Shape, int, Sequence[Any], Learning], int]  # forward and backward; the last: what learns
     has_parts: bool = True

@@ -14,9 +14,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from engine.config import TrainingConfig
-from engine.device import choose_device
+from engine.device import choose_device, num_gpus
 from engine.errors import TrainingError
-from engine.events import PartOrder
+from engine.events import Note, PartOrder
 from engine.files import ArtifactRef
 from engine.methods.parts.method import Learning, PartsMethod, get_parts_method, part_sizes
 from engine.methods.parts.training import PartInit, PartSet, PartsTraining, TrainingData
@@ -196,9 +196,11 @@ def train_parts(
     yield from note_versions(work)
     packed = yield from _pack(work, domains, part_set, tokenizer, config.block_size)
     retained_packed = yield from _pack(work, retained, part_set, tokenizer, config.block_size)
-    settings = work.settings
+    settings, method = work.settings, part_set.descriptor
+    if method.uses_processes and not settings.processes and num_gpus(settings.device) > 1:
+        yield Note(f"{method.title} experts are trained in one process. Set WORKBENCH_PROCESSES to use more.")
     where = (work.folder, settings.device, settings.processes, settings.threads, work.log)
-    make_training = load_object(part_set.descriptor.training)
+    make_training = load_object(method.training)
     training: PartsTraining = make_training(part_set, TrainingData(packed, retained_packed, config), tokenizer, *where)
     losses = yield from last_losses(iter(training))
     return training.write, losses.of(domains)

@@ -125,7 +125,7 @@ KIND = Kind(
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
     first_step="experts",
     uses_gpu=True,
-    uses_processes=True,
+    uses_processes=lambda spec: get_parts_method(spec.get("method", "mode")).uses_processes,
     command="train mode NAME",
     sentence=parts_sentence,
     link=expert_link("See the expert"),

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from engine.device import num_gpus
 from engine.errors import TrainingError
 from engine.events import Event, Note
 from engine.methods.mode.sharding.folders import gather_checkpoints, made_file
@@ -57,8 +56,6 @@ class ModeTraining(PartsTraining):
             yield Note(
                 f"The training uses {most} of {requested} processes: one for the backbone and one for each part."
             )
-        elif not requested and num_gpus(self.device) > 1:
-            yield Note("MoDE experts are trained in one process. Set the number of processes to use more GPUs.")
         self._used = min(requested or 1, most)
         if self._used == 1:
             yield from super().__iter__()
