@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,16 +19,12 @@ from workbench.errors import WorkbenchError
 from workbench.job_records.jobs import events, get_job, metrics
 from workbench.job_records.preconditions import creates
 from workbench.kinds.parse_spec import parse_spec
-from workbench.kinds.training.compose_mode import ComposeMode
-from workbench.kinds.training.train_joint import TrainJoint
-from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.experts import domains_of
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.seeds import seed_row
 from workbench.schema.job_states import ACTIVE, PARENT, PARTS, UNFINISHED
 from workbench.schema.names import unknown_name
 from workbench.schema.tables import Domain, Expert, Job
-from workbench.specs.base import Spec
 
 
 class DomainHistory(Answer):
@@ -84,12 +80,13 @@ def training_history(session: Session, expert: str) -> TrainingHistory:
     return TrainingHistory(expert=expert, job=job.id, state=job.state, domains=domains)
 
 
-def _domains_of_other_experts(session: Session, expert: str, spec: Spec) -> set[str]:
+def _domains_of_other_experts(session: Session, expert: str, spec: Any) -> set[str]:
     """The domains of a joint training whose losses are of other experts; none where one expert is trained."""
-    if not isinstance(spec, TrainJoint) or len(spec.experts) == 1:
+    experts = getattr(spec, "experts", None)  # of a joint training: the domains of each
+    if not isinstance(experts, Mapping) or len(experts) == 1:
         return set()
     row = session.scalar(select(Expert).where(Expert.name == expert))
-    return set(spec.domains) - set(spec.experts[expert] if row is None else domains_of(row))
+    return set(spec.domains) - set(experts[expert] if row is None else domains_of(row))
 
 
 def count_retained(session: Session, experts: Sequence[str]) -> Counter[str]:
@@ -116,12 +113,9 @@ def gate_names(session: Session, job_id: str) -> list[str]:
     """
     job = session.get_one(Job, job_id)
     spec = parse_spec(job.spec)
-    if isinstance(spec, TrainMode):
-        return [BACKBONE, *spec.parts]
-    if not isinstance(spec, ComposeMode):
-        return []
-    parts = job.result["parts"] if job.state == "done" else _parts_in_events(session, job_id)
-    return [BACKBONE, *(parts or _part_numbers(session, job_id))]
+    stated = getattr(spec, "parts", None) or (job.result or {}).get("parts") or _parts_in_events(session, job_id)
+    parts = stated or _part_numbers(session, job_id)
+    return [BACKBONE, *parts] if parts else []
 
 
 def _parts_in_events(session: Session, job_id: str) -> list[str]:

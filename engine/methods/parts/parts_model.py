@@ -117,7 +117,8 @@ class PartsModel(nn.Module):
         """Adds a part that starts as `config` says, or has these tensors. No other tensor is touched (law L8)."""
         self.require_addable(key, config)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)
+            if state is None:
+                torch.manual_seed(config.seed)
             modules = self.new_modules(config, is_empty=state is not None)
         if state is not None and (wrong := fill(_tensors(modules), state)):
             raise ModelError(
