@@ -235,6 +235,8 @@ def _read_csv(source: Source, delimiter: str = ",") -> Records:
             remedy = "Is a quote missing or not doubled?"
             if '\\"' in feed.last:
                 remedy = 'A quote inside a value is written "" in CSV, not \\": write the file with doubled quotes.'
+            elif "\r" in feed.last.rstrip("\r\n"):
+                remedy = "A carriage return within a value needs quotes, and a line ends with a line feed."
             yield source.fault(f"The row is not valid CSV ({error}).", remedy, line)
             continue
         if not row or (row[0][:4].lower() == "sep=" and line == 1):  # the latter is a line that Excel reads
@@ -264,7 +266,10 @@ def _delimiter(source: Source, expected: str) -> str:
 
 
 def _shows_columns(source: Source, header: str, delimiter: str) -> bool:
-    names = next(csv.reader([header], delimiter=delimiter), [])
+    try:
+        names = next(csv.reader([header], delimiter=delimiter), [])
+    except csv.Error:  # such as a carriage return within it; the reader of the rows says so
+        return False
     has_shape = any(set(shape) <= set(names) for shape in source.either)
     return set(source.fields) <= set(names) and (has_shape or not source.either)
 

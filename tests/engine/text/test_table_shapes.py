@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from engine.errors import CorpusError
 from engine.text import records
 from engine.text.corpus import Document, ReadOptions, read_documents
 from engine.text.import_report import ReadReport
@@ -90,6 +91,13 @@ def test_the_separator_of_a_table_is_recognised_and_noted(name: str, tmp_path: P
 
     assert document.text == 'Eins; "zwei"'
     assert report.notes == ([f"a.csv: columns are separated by {word}."] if word else [])
+
+
+@pytest.mark.parametrize("data", ["text\rOne\rTwo\r", "text,a\rb\nOne,x\n"])
+def test_a_carriage_return_in_the_header_is_refused_with_what_to_do(data: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(data.encode())
+    with pytest.raises(CorpusError, match=r"line 1: The row is not valid CSV .*a line ends with a line feed\."):
+        read(tmp_path / "a.csv")
 
 
 def test_a_table_of_conversations_may_have_semicolons(tmp_path: Path) -> None:
