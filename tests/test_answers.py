@@ -65,6 +65,8 @@ FREE_FORM = {
         "workbench.job_records.leases:finish",
         "workbench.kinds.kind:Kind.computes_on_gpu",
         "workbench.kinds.kind:Kind.uses_gpu",
+        "workbench.kinds.kind:Kind.uses_processes",
+        "workbench.kinds.kind:Kind.spreads",
         "workbench.kinds.kind:ResultLink.state",
         "workbench.answers.cards:EventCard.data",
         "workbench.answers.cards:JobCard.result",

@@ -194,7 +194,7 @@ def test_a_folder_that_appears_meanwhile_is_not_written_over(
     ("kind", "reader", "of"),
     [("export-expert", exports, "read_expert"), ("export-mixture", averages, "merge_experts")],
 )
-def test_a_file_of_an_expert_that_cannot_be_read_is_not_said_of_the_target(
+def test_errors_of_reading_an_expert_do_not_name_the_export_target(
     trained: Do, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, reader: Any, of: str
 ) -> None:
     def refuse(*_: Any) -> Any:
