@@ -22,7 +22,7 @@ from workbench_studies.core.sizes import ENOUGH_DOCUMENTS
 from workbench_studies.core.spec import Replicate
 from workbench_studies.core.verdicts import NO_SCORES
 from workbench_studies.papers.catalog import PAPERS, plan
-from workbench_studies.papers.step_maker import cost_of_token, tokens_per_step
+from workbench_studies.papers.plan_steps import cost_of_token, tokens_per_step
 
 _PARAMETER_BYTES = 4
 _SCORE_BYTES = 8  # a token's log-likelihood, whether it was right, and its place
