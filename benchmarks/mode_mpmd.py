@@ -31,10 +31,9 @@ from torch import nn  # noqa: E402
 from engine.config import ModelConfig, TrainingConfig  # noqa: E402
 from engine.methods.mode.config import ModeConfig  # noqa: E402
 from engine.methods.mode.model import ModeModel  # noqa: E402
-from engine.methods.mode.sharding.backbone import connected  # noqa: E402
+from engine.methods.mode.sharding.backbone import ShardedProcessGroup, connected  # noqa: E402
 from engine.methods.mode.sharding.experts import serve  # noqa: E402
 from engine.methods.mode.sharding.messages import control_group  # noqa: E402
-from engine.methods.mode.sharding.process_group import ShardedProcessGroup  # noqa: E402
 from engine.methods.parts.parts_model import ActiveParts  # noqa: E402
 from engine.models.expert_model import trainable  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402

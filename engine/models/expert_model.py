@@ -21,8 +21,8 @@ from engine.errors import Problem, TrainingError
 from engine.events import GateWeights
 from engine.files import ArtifactRef
 from engine.models.discovery import RouterLosses, family_of
-from engine.models.likelihoods import Objective, TokenLosses, TokenScores
-from engine.models.rows import Rows
+from engine.models.likelihoods import Objective, TokenLosses, TokenScores, head_of, losses_from, token_scores
+from engine.models.rows import Rows, routed
 
 
 @dataclass(frozen=True)
@@ -251,6 +251,44 @@ def _log_likelihoods(model: TrainableModel, rows_BT: Tensor, positions_T: Tensor
 def _refusal(model: TrainableModel) -> TrainingError:
     problem = f"A model of the family “{family_of(model.lm)}” cannot keep the conversations of a block apart."
     return TrainingError(problem, "Train without separate_conversations, or choose another seed model.")
+
+
+class ExpertModelBase(nn.Module):
+    """What models with experts compute from the last hidden states that a subclass reads."""
+
+    lm: Any  # the decoder
+
+    def read(
+        self, input_ids_BT: Tensor, rows: Rows, cache: Any = None, *, position_ids_BT: Tensor | None = None
+    ) -> Tensor:
+        raise NotImplementedError
+
+    def losses(
+        self,
+        input_ids_BT: Tensor,
+        targets_BT: Tensor,
+        rows: Rows,
+        objective: Objective,
+        *,
+        position_ids_BT: Tensor | None = None,
+    ) -> TokenLosses:
+        hidden_BTD = self.read(input_ids_BT, rows, position_ids_BT=position_ids_BT)
+        with routed(rows):
+            return losses_from(self.lm, head_of(self.lm), hidden_BTD, targets_BT, objective)
+
+    @torch.no_grad()
+    def token_scores(
+        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
+    ) -> TokenScores:
+        return token_scores(self.lm, self.read(input_ids_BT, rows, position_ids_BT=position_ids_BT), targets_BT)
+
+    def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
+        with routed(rows):
+            return head_of(self.lm)(hidden_BTD)
+
+    def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
+        del rows  # the head is that of all experts
+        return token_scores(self.lm, hidden_BTD, targets_BT).logprobs_BT
 
 
 class CompositeModel:

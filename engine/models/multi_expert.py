@@ -24,18 +24,10 @@ from torch import Tensor, nn
 
 from engine.errors import ModelError, first_of
 from engine.models.discovery import RouterLosses, family_of, keeps_other_states, router_losses
-from engine.models.expert_model import separate_texts
+from engine.models.expert_model import ExpertModelBase, separate_texts
 from engine.models.families import max_positions
 from engine.models.flops import Shape, training_flops
-from engine.models.likelihoods import (
-    Objective,
-    TokenLosses,
-    TokenScores,
-    decoder_of,
-    head_of,
-    losses_from,
-    token_scores,
-)
+from engine.models.likelihoods import decoder_of
 from engine.models.rows import Rows, current_rows, routed
 from engine.models.stored_tensors import fill, without_weights
 
@@ -127,7 +119,7 @@ class AdditiveLayer(nn.Module):
         return (out + self.experts[key](x)).to(out.dtype) if key in self.experts else out
 
 
-class MultiExpertModel(nn.Module):
+class MultiExpertModel(ExpertModelBase):
     """A decoder with experts, known by keys without dots, in the order in which they were added."""
 
     def __init__(self, lm: Any, keys: Sequence[str], placement: Placement) -> None:
@@ -191,41 +183,11 @@ class MultiExpertModel(nn.Module):
         self._require_filled(cache)
         return out.last_hidden_state[:, -input_ids_BT.shape[1] :]  # type: ignore[no-any-return]
 
-    def losses(
-        self,
-        input_ids_BT: Tensor,
-        targets_BT: Tensor,
-        rows: Rows,
-        objective: Objective,
-        *,
-        position_ids_BT: Tensor | None = None,
-    ) -> TokenLosses:
-        """The objective with gradients and the loss of each target; never all logits at once."""
-        hidden_BTD = self.read(input_ids_BT, rows, position_ids_BT=position_ids_BT)
-        with routed(rows):
-            return losses_from(self.lm, head_of(self.lm), hidden_BTD, targets_BT, objective)
-
-    def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
-        with routed(rows):
-            return head_of(self.lm)(hidden_BTD)
-
-    def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
-        """Log-likelihood [B, T] of each target after hidden states, without gradients."""
-        del rows  # the head is that of all experts
-        return token_scores(self.lm, hidden_BTD, targets_BT).logprobs_BT
-
     def _require_filled(self, cache: Any) -> None:
         """Raises ModelError for a decoder that has left the cache as it was."""
         if cache is not None and not len(getattr(cache, "layers", "-")):
             problem = f"A model of the family “{family_of(self.lm)}” cannot go on with a text: it fills no cache."
             raise ModelError(problem, "Choose another seed.")
-
-    @torch.no_grad()
-    def token_scores(
-        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
-    ) -> TokenScores:
-        """Log-likelihood and hit [B, T] of each target, without gradients; never all logits at once."""
-        return token_scores(self.lm, self.read(input_ids_BT, rows, position_ids_BT=position_ids_BT), targets_BT)
 
     def new_cache(self) -> Any:
         """An empty cache of keys and values, and of the states of recurrent layers."""

@@ -20,10 +20,10 @@ from transformers import DynamicCache
 from engine.errors import ModelError, first_of
 from engine.methods.parts.method import Learning, get_parts_method
 from engine.models.discovery import RouterLosses, router_losses
-from engine.models.expert_model import PartWeights, separate_texts
+from engine.models.expert_model import ExpertModelBase, PartWeights, separate_texts
 from engine.models.families import max_positions
 from engine.models.flops import Shape
-from engine.models.likelihoods import Objective, TokenLosses, TokenScores, head_of, losses_from, token_scores
+from engine.models.likelihoods import head_of
 from engine.models.rows import Rows
 from engine.models.stored_tensors import fill
 
@@ -214,7 +214,7 @@ class GateShares:
         return tuple(math.fsum(of_one) / sum(counts) for of_one in zip(*sums, strict=True))
 
 
-class ActiveParts(nn.Module):
+class ActiveParts(ExpertModelBase):
     """Some experts of a model, known together as `name`; an empty set is only the backbone.
 
     `weights` [K, 1 + E, B, T] are those of the last forward pass, the backbone's first. Use one object per text or per
@@ -253,7 +253,7 @@ class ActiveParts(nn.Module):
         return self
 
     @property
-    def lm(self) -> Any:
+    def lm(self) -> Any:  # type: ignore[override]
         return self.model.lm
 
     @property
@@ -271,45 +271,15 @@ class ActiveParts(nn.Module):
         logits_BTV, self.weights = self.model(input_ids_BT, self.active, cache, position_ids_BT=position_ids_BT)
         return logits_BTV  # type: ignore[no-any-return]
 
-    def read(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
-        """The last hidden states [B, T, D]; `cache` as for `forward`."""
+    def read(
+        self, input_ids_BT: Tensor, rows: Rows, cache: Any = None, *, position_ids_BT: Tensor | None = None
+    ) -> Tensor:
+        """The last hidden states [B, T, D]; `cache` and `position_ids_BT` as for `forward`."""
         self._require(rows)
-        hidden_BTD, self.weights = self.model.read(input_ids_BT, self.active, cache)
-        return hidden_BTD
-
-    def losses(
-        self,
-        input_ids_BT: Tensor,
-        targets_BT: Tensor,
-        rows: Rows,
-        objective: Objective,
-        *,
-        position_ids_BT: Tensor | None = None,
-    ) -> TokenLosses:
-        """The objective with gradients and the loss of each target; never all logits at once."""
-        self._require(rows)
-        hidden_BTD, self.weights = self.model.read(input_ids_BT, self.active, position_ids_BT=position_ids_BT)
-        return losses_from(self.lm, head_of(self.lm), hidden_BTD, targets_BT, objective)
-
-    def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
-        """Logits [B, T, V] of hidden states."""
-        self._require(rows)
-        return head_of(self.lm)(hidden_BTD)
-
-    def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
-        """Log-likelihood [B, T] of each target after hidden states."""
-        self._require(rows)
-        return token_scores(self.lm, hidden_BTD, targets_BT).logprobs_BT
-
-    def token_scores(
-        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
-    ) -> TokenScores:
-        """Log-likelihood and hit [B, T] of each target."""
-        self._require(rows)
-        hidden_BTD, weights_KGBT = self.model.read(input_ids_BT, self.active, position_ids_BT=position_ids_BT)
+        hidden_BTD, self.weights = self.model.read(input_ids_BT, self.active, cache, position_ids_BT=position_ids_BT)
         if self._recorder is not None:
-            self._recorder.add(weights_KGBT)
-        return token_scores(self.lm, hidden_BTD, targets_BT)
+            self._recorder.add(self.weights)
+        return hidden_BTD
 
     @contextmanager
     def record_gates(self) -> Iterator[GateShares]:

@@ -15,12 +15,12 @@ from engine.training.worker import drive, main, own_device, process_group
 if TYPE_CHECKING:
     import torch
 
-    from engine.methods.mode.sharding.task import ModeTask
+    from engine.methods.mode.sharding.launch import ModeTask
     from engine.training.ipc import ParentConnection
 
 
 def _work(place: Path, rank: int, num_ranks: int, parent: ParentConnection | None) -> None:
-    from engine.methods.mode.sharding.task import ModeTask
+    from engine.methods.mode.sharding.launch import ModeTask
     from engine.training.ipc import INPUT, STORE
 
     task = ModeTask.read(place / INPUT if parent else place)
@@ -34,8 +34,7 @@ def _work(place: Path, rank: int, num_ranks: int, parent: ParentConnection | Non
 
 def _lead(task: ModeTask, device: torch.device, parent: ParentConnection | None) -> None:
     """Runs the backbone's process: text, losses and the loop."""
-    from engine.methods.mode.sharding.backbone import connected
-    from engine.methods.mode.sharding.process_group import ShardedProcessGroup
+    from engine.methods.mode.sharding.backbone import ShardedProcessGroup, connected
     from engine.methods.parts.training import train_active
     from engine.training.distributed import SINGLE_PROCESS
 

@@ -26,7 +26,7 @@ _FORKS.set_forkserver_preload(
         "torch",
         "tests.engine.methods.mode.backbones",
         "engine.training.loop",
-        "engine.methods.mode.sharding.process_group",
+        "engine.methods.mode.sharding.backbone",
     ]
 )
 _SECONDS = 60

@@ -12,8 +12,7 @@ from engine.config import TrainingConfig
 from engine.errors import TrainingError
 from engine.files import ArtifactRef
 from engine.methods.mode.config import ModeConfig
-from engine.methods.mode.sharding.launch import train_mpmd
-from engine.methods.mode.sharding.task import ModeTask
+from engine.methods.mode.sharding.launch import ModeTask, train_mpmd
 from engine.methods.parts.training import PartInit, PartSet, TrainingData
 from engine.training.data import PackedDomain
 
