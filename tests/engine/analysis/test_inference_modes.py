@@ -44,11 +44,6 @@ def test_where_two_experts_know_a_half_each_mixing_beats_the_best_single_one() -
     assert modes.cached is None
 
 
-def test_a_cached_prior_of_equal_shares_is_the_uniform_mode() -> None:  # L3
-    modes = compare_inference_modes(scores([-2.0, -3.0]), BLOCK, cached_prior_E=torch.tensor([0.5, 0.5]))
-    assert modes.cached == modes.uniform
-
-
 def test_a_trajectory_settles_where_its_text_does() -> None:
     blocks_ENT = as_blocks(scores([-2.0, -2.6, -2.6]), BLOCK)
     points_EN = trajectory(UpdatingGate([1.0] * 3, newest_weight=0.3, update_every=BLOCK), blocks_ENT)
