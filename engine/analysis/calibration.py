@@ -227,9 +227,9 @@ def _canonical(rule: EvidenceRule) -> EvidenceRule:
 def _steps(rule: EvidenceRule, factor: float) -> list[EvidenceRule]:
     """The settings one step away in each number of a setting with slow evidence, up and down, powers at most 1."""
     changed = []
-    for one in (factor, 1 / factor):
-        decay, slow_decay = 1 - (1 - rule.decay) * one, max(_LEAST_SLOW, 1 - (1 - rule.slow_decay) * one)
-        power, slow_power = (round(min(value * one, 1.0), 4) for value in (rule.power, rule.slow_power))
+    for ratio in (factor, 1 / factor):
+        decay, slow_decay = 1 - (1 - rule.decay) * ratio, max(_LEAST_SLOW, 1 - (1 - rule.slow_decay) * ratio)
+        power, slow_power = (round(min(value * ratio, 1.0), 4) for value in (rule.power, rule.slow_power))
         changed += [
             replace(rule, decay=round(max(0.0, decay), 4)),
             replace(rule, power=power),

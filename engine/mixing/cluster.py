@@ -21,7 +21,7 @@ from engine.config import PAPER_DISTANCE_POWER, PAPER_TEMPERATURE
 from engine.errors import MixtureError, NextStep, ScoresError
 from engine.mixing.base import BlockGate, Weigher, keep_top, normalised_prior
 from engine.mixing.evidence import AnyEvidence
-from engine.mixing.posterior import Belief, PosteriorGate, PosteriorStream
+from engine.mixing.posterior import PosteriorGate, PosteriorStream, StreamState
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances, GrowingContext
@@ -171,7 +171,7 @@ class ClusterPosteriorGate(PosteriorGate):
         )
         self._log_share = self.log_prior_E[self.places_C].logsumexp(0)
 
-    def start(self, belief: Belief | None = None) -> PosteriorStream:
+    def start(self, belief: StreamState | None = None) -> PosteriorStream:
         """A fresh stream; with a belief one that continues after `begin` was called with every token so far."""
         stream = super().start(belief)
         if self.nearness is None:
@@ -203,7 +203,7 @@ class ClusterPosteriorGate(PosteriorGate):
 class ClusterPosteriorStream(PosteriorStream):
     """The posterior and the cluster weights on one growing text."""
 
-    def __init__(self, gate: ClusterPosteriorGate, belief: Belief, nearness: ClusterStream) -> None:
+    def __init__(self, gate: ClusterPosteriorGate, belief: StreamState, nearness: ClusterStream) -> None:
         super().__init__(gate, belief)
         self._prior, self._nearness = gate.log_prior, nearness
 

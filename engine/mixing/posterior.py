@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Belief:
+class StreamState:
     """The state of a stream: the prior of this block, its evidence so far, and the position in the block."""
 
     log_prior_E: Tensor
@@ -57,13 +57,13 @@ class PosteriorGate(BlockGate):
         self.evidence = rule_of(evidence)
         self.top_k = top_k
 
-    def start(self, belief: Belief | None = None) -> PosteriorStream:
+    def start(self, belief: StreamState | None = None) -> PosteriorStream:
         return PosteriorStream(self, belief or self._unseen(self.log_prior_E))
 
-    def _unseen(self, log_prior_E: Tensor, log_mass: float = -math.inf) -> Belief:
+    def _unseen(self, log_prior_E: Tensor, log_mass: float = -math.inf) -> StreamState:
         """The belief before the first token of a block."""
         nothing_E = torch.zeros_like(self.log_prior_E)
-        return Belief(log_prior_E, nothing_E, 0, log_mass, nothing_E if self.evidence.slow_power else None)
+        return StreamState(log_prior_E, nothing_E, 0, log_mass, nothing_E if self.evidence.slow_power else None)
 
     def weigher(self, logprobs_ENT: Tensor, _distances: Distances | None) -> Weigher:
         priors_EN1 = self._block_priors(logprobs_ENT)[..., None]
@@ -104,7 +104,7 @@ class PosteriorGate(BlockGate):
         slow = _decayed_sum(logprobs, rule.slow_decay) if rule.slow_power else None
         return self._powered(_decayed_sum(logprobs, rule.decay), slow)
 
-    def seen_by(self, belief: Belief) -> Tensor:
+    def seen_by(self, belief: StreamState) -> Tensor:
         """The evidence [E] of a stream."""
         return self._powered(belief.evidence_E, belief.slow_E)
 
@@ -117,7 +117,7 @@ class PosteriorGate(BlockGate):
         """Log-weights from the evidence [E, …] (nats) and the prior."""
         return keep_top(evidence + log_prior, self.top_k)
 
-    def learn(self, belief: Belief) -> Belief:
+    def learn(self, belief: StreamState) -> StreamState:
         """The belief after an observation; here the prior stays."""
         return belief
 
@@ -207,7 +207,7 @@ class UpdatingGate(PosteriorGate):
         mass = np.logaddexp(older, 0.0)
         return np.logaddexp(log_prior_E + older, posterior_E) - mass, float(mass)
 
-    def learn(self, belief: Belief) -> Belief:
+    def learn(self, belief: StreamState) -> StreamState:
         if belief.position < self.update_every:
             return belief
         seen_E = self.seen_by(belief).numpy()
@@ -218,7 +218,7 @@ class UpdatingGate(PosteriorGate):
 class PosteriorStream:
     """The posterior on one growing text. `belief` is its full state: a stream started from it continues exactly."""
 
-    def __init__(self, gate: PosteriorGate, belief: Belief) -> None:
+    def __init__(self, gate: PosteriorGate, belief: StreamState) -> None:
         self._gate = gate
         self.belief = belief
 

@@ -97,9 +97,9 @@ def weighted_total(
     total, unsure = 0.0, list[Places]()
     for some in _portions(num_experts * size, num_groups):
         joint_EGC = np.empty((num_experts, size, some.stop - some.start), np.float32)
-        for one, scales_M, joint_GC in zip(weights, scales_EM, joint_EGC, strict=True):
-            np.multiply(one[1:, some], scales_M[some], out=joint_GC)
-        shares_GC, totals_GC = _shares(joint_EGC, [one[:, some] for one in likelihoods], top_k)
+        for of_expert, scales_M, joint_GC in zip(weights, scales_EM, joint_EGC, strict=True):
+            np.multiply(of_expert[1:, some], scales_M[some], out=joint_GC)
+        shares_GC, totals_GC = _shares(joint_EGC, [of_expert[:, some] for of_expert in likelihoods], top_k)
         mixed_GC = np.divide(shares_GC, totals_GC, out=totals_GC)
         if not shares_GC.min() > _SURE:  # also of NaN
             positions, groups = np.nonzero(~(shares_GC > _SURE))

@@ -331,12 +331,12 @@ class CompositeModel:
         spans = [tensor.split(rows.num_rows) for tensor in tensors]
         answers: list[Sequence[Tensor]] = [()] * len(rows.keys)
         for number, model in enumerate(self.models):
-            places = [place for place, key in enumerate(rows.keys) if key in model.keys]
-            if places:
-                share = Rows(tuple(rows.keys[i] for i in places), tuple(rows.num_rows[i] for i in places))
-                inputs = [torch.cat([span[i] for i in places]) for span in spans]
+            indices = [index for index, key in enumerate(rows.keys) if key in model.keys]
+            if indices:
+                share = Rows(tuple(rows.keys[i] for i in indices), tuple(rows.num_rows[i] for i in indices))
+                inputs = [torch.cat([span[i] for i in indices]) for span in spans]
                 outputs = getattr(model, method)(*inputs, share, *(() if caches is None else (caches[number],)))
                 outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-                for place, *parts in zip(places, *(one.split(share.num_rows) for one in outputs), strict=True):
-                    answers[place] = parts
+                for index, *parts in zip(indices, *(one.split(share.num_rows) for one in outputs), strict=True):
+                    answers[index] = parts
         return [torch.cat(parts) for parts in zip(*answers, strict=True)]

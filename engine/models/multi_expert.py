@@ -88,8 +88,8 @@ class Placement(ABC):
 
     def merge(self, lm: Any, layers: Mapping[str, Any], key: str) -> None:
         """Replaces each layer by the expert's merged map. Raises ModelError if the expert cannot be merged."""
-        for place, layer in layers.items():
-            holder, _, attribute = place.rpartition(".")
+        for path, layer in layers.items():
+            holder, _, attribute = path.rpartition(".")
             setattr(lm.get_submodule(holder), attribute, layer.merged(key))
 
     def auxiliary_loss(self, lm: Any) -> AbstractContextManager[RouterLosses]:
@@ -256,8 +256,8 @@ class MultiExpertModel(ExpertModelBase):
         """Adds an expert as a copy of another, or from its tensors. No other tensor is touched (law L8)."""
         if key in self.keys:
             raise ModelError(f"The expert “{key}” is in this model already.", "Use another key.")
-        for place, expert in self._new_expert(copy_of, state).items():
-            self._layers[place].experts[key] = expert
+        for path, expert in self._new_expert(copy_of, state).items():
+            self._layers[path].experts[key] = expert
         self.keys.append(key)
 
     def _new_expert(self, copy_of: str | None, state: Mapping[str, Tensor] | None) -> dict[str, nn.Module]:
@@ -278,16 +278,16 @@ class MultiExpertModel(ExpertModelBase):
 
     def remove_expert(self, key: str) -> None:
         """Removes an expert; the others stay as they are."""
-        for place, _ in list(self.own_modules(key)):
-            del self._layers[place].experts[key]
+        for path, _ in list(self.own_modules(key)):
+            del self._layers[path].experts[key]
         self.keys.remove(key)
 
     def own_modules(self, key: str) -> Iterator[tuple[str, nn.Module]]:
         """The modules of an expert, by their place."""
         self._require(key)
-        for place, layer in self._layers.items():
+        for path, layer in self._layers.items():
             if key in layer.experts:
-                yield place, layer.experts[key]
+                yield path, layer.experts[key]
 
     def full_model(self, key: str) -> Any:
         """Merges this expert with the shared parameters into a plain decoder. Do not use this model afterwards.

@@ -60,11 +60,11 @@ def removed_is_never_loaded(bed: TestBed) -> Iterator[LawFinding]:
 
 def probabilities_sum_to_one(bed: TestBed) -> Iterator[LawFinding]:
     """L13, sum and sampling distribution; the controls omit the most probable token and raise the temperature."""
-    model, one = bed.model(), torch.ones((), device=bed.device)
+    model, unit = bed.model(), torch.ones((), device=bed.device)
     for config in every_gate():
         logprobs_V = mixed_logprobs(model, KEYS, bed.gate(config, PRIOR), bed.ids)
         probabilities_V = logprobs_V.exp()
-        yield LawFinding(gap(probabilities_V.sum(), one), gap(probabilities_V.sum() - probabilities_V.max(), one))
+        yield LawFinding(gap(probabilities_V.sum(), unit), gap(probabilities_V.sum() - probabilities_V.max(), unit))
         drawn_V, flat_V = (sampling_distribution(logprobs_V, SamplingConfig(temperature=t)).log() for t in (1.0, 2.0))
         yield LawFinding(relative_gap(drawn_V, logprobs_V), relative_gap(flat_V, logprobs_V))
     yield from _generation_is_the_scorer(bed, model)

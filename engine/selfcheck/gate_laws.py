@@ -79,9 +79,9 @@ def identical_experts(bed: TestBed) -> Iterator[LawFinding]:
     for config in every_gate():
         mixed_X, other_X = (_mixture(bed, config, prior, scores_EX) for scores_EX in (same_EX, bed.scores_EX))
         yield LawFinding(gap(mixed_X, same_EX[0]), gap(other_X, bed.scores_EX[0]))
-        live, other = (mixed_logprobs(one, KEYS, bed.gate(config, prior), bed.ids).exp() for one in (same, others))
-        single_live, one = (plain_logprobs(model, ["law"], bed.ids)[0, -1].exp() for model in (same, others))
-        yield LawFinding(gap(live, single_live), gap(other, one))
+        live, other = (mixed_logprobs(model, KEYS, bed.gate(config, prior), bed.ids).exp() for model in (same, others))
+        single_live, single_other = (plain_logprobs(model, ["law"], bed.ids)[0, -1].exp() for model in (same, others))
+        yield LawFinding(gap(live, single_live), gap(other, single_other))
 
 
 def weights_sum_to_one(bed: TestBed) -> Iterator[LawFinding]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 
@@ -66,19 +67,17 @@ def encode_options(task: Task, tokenizer: Tokenizer) -> tuple[Ids, ...]:
     before = task.question("")
     lead = tokenizer.encode(before)
     options = []
-    for word in task.words:
+    for word in task.label_words:
         ids = tokenizer.encode(before + task.lead + word)
         is_separate = ids[: len(lead)] == lead
         options.append(tuple(ids[len(lead) :] if is_separate else tokenizer.encode(task.lead + word)))
-    for number, option in enumerate(options):
-        for other_number, other in enumerate(options):
-            if number != other_number and option == other[: len(option)]:
-                raise CorpusError(
-                    f"The label words “{task.words[number]}” and “{task.words[other_number]}” begin with the same "
-                    "tokens.",
-                    "Choose other words in task.json.",
-                    path=task.name,
-                )
+    for (word, option), (other_word, other) in permutations(zip(task.label_words, options, strict=True), 2):
+        if option == other[: len(option)]:
+            raise CorpusError(
+                f"The label words “{word}” and “{other_word}” begin with the same tokens.",
+                "Choose other words in task.json.",
+                path=task.name,
+            )
     return tuple(options)
 
 

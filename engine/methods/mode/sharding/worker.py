@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from engine.training.ipc import ParentConnection
 
 
-def _work(place: Path, rank: int, num_ranks: int, parent: ParentConnection | None) -> None:
+def _work(path: Path, rank: int, num_ranks: int, parent: ParentConnection | None) -> None:
     from engine.methods.mode.sharding.launch import ModeTask
     from engine.training.ipc import INPUT, STORE
 
-    task = ModeTask.read(place / INPUT if parent else place)
+    task = ModeTask.read(path / INPUT if parent else path)
     device = own_device(task.device)
-    with process_group(device, rank, num_ranks, place / STORE if parent else None):
+    with process_group(device, rank, num_ranks, path / STORE if parent else None):
         if rank == 0:
             _lead(task, device, parent)
         else:
