@@ -102,7 +102,7 @@ class InferenceModesRequest(Question[InferenceModeComparison]):
             modes = compare(
                 scores_EX,
                 block_size,
-                own=own,
+                own_row=own,
                 cached_prior_E=prior_E,
                 evidence=self.evidence,
                 newest_weight=self.newest_weight,

@@ -134,24 +134,20 @@ class PartsHost:
 
     def add(self, experts: Mapping[str, ArtifactRef]) -> None:
         for key, kept in experts.items():
-            self._add(key, kept)
-
-    def _add(self, key: str, kept: ArtifactRef) -> None:
-        parts = read_parts(kept, str(self._base.sha256))  # all, before the first is added
-        described = self._method.describe_base(parts[0].shape)
-        model = self._backbones.get(described)
-        if model is None:
-            model = self._method.open_base(self._base, parts[0].shape).to(self._device)
-            self._backbones[described] = model
-        keys = {part.name: f"{key}-{number}" for number, part in enumerate(parts)}
-        try:
-            for part in parts:
-                model.add_expert(keys[part.name], part.shape, part.state)
-        except BaseException:  # no half of an expert stays
-            for held in set(keys.values()) & set(model.keys):
-                model.remove_expert(held)
-            raise
-        self._parts[key] = model, keys
+            parts = read_parts(kept, str(self._base.sha256))  # all, before the first is added
+            described = self._method.describe_base(parts[0].shape)
+            if described not in self._backbones:
+                self._backbones[described] = self._method.open_base(self._base, parts[0].shape).to(self._device)
+            model = self._backbones[described]
+            keys = {part.name: f"{key}-{number}" for number, part in enumerate(parts)}
+            try:
+                for part in parts:
+                    model.add_expert(keys[part.name], part.shape, part.state)
+            except BaseException:  # no half of an expert stays
+                for held in set(keys.values()) & set(model.keys):
+                    model.remove_expert(held)
+                raise
+            self._parts[key] = model, keys
 
     def view(self, keys: Sequence[str], parts: Mapping[str, Sequence[str]]) -> list[ExpertModel]:
         return [self._active(key, parts.get(key)) for key in keys]
