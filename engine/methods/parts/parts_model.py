@@ -253,7 +253,7 @@ class ActiveParts(ExpertModelBase):
         return self
 
     @property
-    def lm(self) -> Any:  # type: ignore[override]
+    def lm(self) -> Any:
         return self.model.lm
 
     @property
