@@ -36,7 +36,7 @@ from engine.mixing.base import FixedGate, Gate  # noqa: E402
 from engine.mixing.cluster import ClusterPosteriorGate, Routing  # noqa: E402
 from engine.mixing.evidence import READINGS, EvidenceRule  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
-from engine.statistics.bootstrap import Loss  # noqa: E402
+from engine.statistics.estimates import Loss  # noqa: E402
 from engine.text.blocks import EvalSample, Tokens  # noqa: E402
 from engine.text.split_names import HeldOutSplit  # noqa: E402
 from engine.text.tokenizer import Tokenizer  # noqa: E402

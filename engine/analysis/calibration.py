@@ -29,8 +29,7 @@ from engine.inference.scores import as_blocks
 from engine.mixing.base import Gate
 from engine.mixing.evidence import READINGS, EvidenceRule
 from engine.mixing.posterior import PosteriorGate
-from engine.statistics.bootstrap import Draws, Loss, text_freedom
-from engine.statistics.estimates import Estimate, Variance
+from engine.statistics.estimates import Draws, Estimate, Loss, Variance, text_freedom
 from engine.text.blocks import evenly_spaced
 
 if TYPE_CHECKING:

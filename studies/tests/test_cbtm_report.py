@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from engine.config import MoeConfig
-from engine.statistics.bootstrap import Loss
+from engine.statistics.estimates import Loss
 from studies.tests.cbtm_worlds import (
     DOMAINS,
     MAIN,

@@ -1,6 +1,6 @@
 """Averages of systems over domains and seeds, and tables of counts, under draws of the same documents.
 
-How documents are drawn, and what an interval holds, is in `engine/statistics/bootstrap.py`.
+How documents are drawn, and what an interval holds, is in `engine/statistics/estimates.py`.
 Shapes: N blocks, R draws, S seeds, U ways in which the pieces of a document lie in a table, C cells.
 """
 
@@ -15,8 +15,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from engine.statistics.bootstrap import Draws, Ints, MeasuredText, text_freedom
-from engine.statistics.estimates import NUM_DRAWS, Estimate, Floats, Variance
+from engine.statistics.estimates import NUM_DRAWS, Draws, Estimate, Floats, Ints, MeasuredText, Variance, text_freedom
 
 Place = tuple[Hashable, int, str]  # system, seed, domain
 Statistic = Callable[..., Floats]
