@@ -16,15 +16,14 @@ import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Never, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from engine.errors import ModelError, first_of
-from engine.models.discovery import RouterLosses, family_of, keeps_other_states, router_losses
-from engine.models.expert_model import ExpertModelBase, separate_texts
+from engine.models.discovery import family_of
+from engine.models.expert_model import TrainableModel, separate_texts
 from engine.models.families import max_positions
 from engine.models.flops import Shape, training_flops
 from engine.models.likelihoods import decoder_of
@@ -92,10 +91,6 @@ class Placement(ABC):
             holder, _, attribute = path.rpartition(".")
             setattr(lm.get_submodule(holder), attribute, layer.merged(key))
 
-    def auxiliary_loss(self, lm: Any) -> AbstractContextManager[RouterLosses]:
-        """What is added to the loss of the forward passes within: that of a decoder's routers, if it has any."""
-        return router_losses(lm)
-
 
 class AdditiveLayer(nn.Module):
     """A shared module; experts with a module of their own add its output for the same input."""
@@ -119,7 +114,7 @@ class AdditiveLayer(nn.Module):
         return (out + self.experts[key](x)).to(out.dtype) if key in self.experts else out
 
 
-class MultiExpertModel(ExpertModelBase):
+class MultiExpertModel(TrainableModel):
     """A decoder with experts, known by keys without dots, in the order in which they were added."""
 
     def __init__(self, lm: Any, keys: Sequence[str], placement: Placement) -> None:
@@ -129,19 +124,11 @@ class MultiExpertModel(ExpertModelBase):
         self.lm = lm
         self.keys = list(keys)
         self.placement = placement
+        self.max_positions = max_positions(lm.config) - placement.method.extra_positions
         self._layers = placement.insert(lm, keys)
         self._keeps_logits = "logits_to_keep" in inspect.signature(lm.forward).parameters
         in_lm = {id(module) for module in lm.modules()}
         self.beside = nn.ModuleDict({place: one for place, one in self._layers.items() if id(one) not in in_lm})
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.parameters()).device
-
-    @property
-    def max_positions(self) -> int:
-        """The longest text that the model reads at once."""
-        return max_positions(self.lm.config) - self.placement.method.extra_positions
 
     @property
     def places(self) -> list[str]:
@@ -152,10 +139,6 @@ class MultiExpertModel(ExpertModelBase):
     def experts_in(self) -> str:
         """The name of the placement in files."""
         return self.placement.method.experts_in
-
-    @property
-    def vocab_size(self) -> int:
-        return int(self.lm.config.vocab_size)
 
     def forward(
         self, input_ids_BT: Tensor, rows: Rows, cache: Any = None, *, position_ids_BT: Tensor | None = None
@@ -189,16 +172,6 @@ class MultiExpertModel(ExpertModelBase):
             problem = f"A model of the family “{family_of(self.lm)}” cannot go on with a text: it fills no cache."
             raise ModelError(problem, "Choose another seed.")
 
-    def new_cache(self) -> Any:
-        """An empty cache of keys and values, and of the states of recurrent layers."""
-        from transformers import DynamicCache
-
-        return DynamicCache(config=self.lm.config) if keeps_other_states(self.lm) else DynamicCache()
-
-    def part_weights(self) -> Mapping[str, Never]:
-        """None: these experts have no parts."""
-        return {}
-
     def _text(self, input_ids_BT: Tensor, cache: Any, position_ids_BT: Tensor | None) -> dict[str, Any]:
         """The decoder's input: the text, with what the placement puts before it."""
         if cache is not None and cache.get_seq_length():
@@ -209,9 +182,6 @@ class MultiExpertModel(ExpertModelBase):
                 raise ModelError(problem, "Train without separate_conversations, or by another method.")
             return separate_texts(self.lm, input_ids_BT, position_ids_BT)
         return self.placement.inputs(self.lm, self._layers, input_ids_BT)
-
-    def auxiliary_loss(self) -> AbstractContextManager[RouterLosses]:
-        return self.placement.auxiliary_loss(self.lm)
 
     def training_flops(self, context: int, *, experts_only: bool) -> int:
         """Operations per token trained on, forward and backward; shared parameters may be frozen."""
