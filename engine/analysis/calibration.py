@@ -68,7 +68,7 @@ class DevText:
     distances: Distances | None = None
     counted_X: Tensor | None = None
 
-    def thinned(self, most_tokens: int = MOST_TOKENS) -> DevText:
+    def thin(self, most_tokens: int = MOST_TOKENS) -> DevText:
         """The same text, or of a longer one full blocks that are evenly spread over it."""
         size, total = self.block_size, self.scores_EX.shape[1]
         if total <= most_tokens or total < size:
@@ -134,7 +134,7 @@ def calibrate(texts: Sequence[DevText], gate_of: GateOf, now: EvidenceRule) -> C
             "Calibrating needs at least two experts, and dev scores of at least two domains that trained them.",
             "Score the dev text of more of its training domains, or switch on another expert.",
         )
-    surface = _Surface([text.thinned() for text in texts], gate_of)
+    surface = _Surface([text.thin() for text in texts], gate_of)
     grid = [EvidenceRule(decay, power) for decay in DECAYS for power in POWERS]
     surface.measure([now, *grid])
     for _ in range(_ROUNDS):

@@ -186,7 +186,7 @@ class ClusterPosteriorGate(PosteriorGate):
 
         def weigh(blocks: range, some_ENT: Tensor) -> Tensor:
             near_CNT = nearness.nearness_weights(frozen, blocks, some_ENT.shape[2])
-            return self.weigh(self.seen(some_ENT), self.log_prior(near_CNT))
+            return self.weigh(self.evidence_before(some_ENT), self.log_prior(near_CNT))
 
         return weigh
 
@@ -208,7 +208,7 @@ class ClusterPosteriorStream(PosteriorStream):
         self._prior, self._nearness = gate.log_prior, nearness
 
     def log_weights(self) -> Tensor:
-        return self._gate.weigh(self._gate.seen_by(self.belief), self._prior(self._nearness.log_weights()))
+        return self._gate.weigh(self._gate.evidence_of(self.belief), self._prior(self._nearness.log_weights()))
 
     def begin(self, token: int) -> None:
         """Reads the token as text; it is not evidence."""

@@ -67,7 +67,9 @@ class PosteriorGate(BlockGate):
 
     def weigher(self, logprobs_ENT: Tensor, _distances: Distances | None) -> Weigher:
         priors_EN1 = self._block_priors(logprobs_ENT)[..., None]
-        return lambda blocks, some_ENT: self.weigh(self.seen(some_ENT), priors_EN1[:, blocks.start : blocks.stop])
+        return lambda blocks, some_ENT: self.weigh(
+            self.evidence_before(some_ENT), priors_EN1[:, blocks.start : blocks.stop]
+        )
 
     def total(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> float:
         if self.evidence == READINGS["prefix"] and self.top_k is None and self._is_above_floor(logprobs_ENT):
@@ -90,25 +92,25 @@ class PosteriorGate(BlockGate):
         """The log-prior [E, N] at the beginning of each block."""
         return self.priors(logprobs_ENT)[:, :-1]
 
-    def seen(self, logprobs: Tensor) -> Tensor:
+    def evidence_before(self, logprobs: Tensor) -> Tensor:
         """The evidence (nats, with its power) before each position of the last axis."""
         seen = torch.zeros(logprobs.shape, dtype=torch.float64)
         before, rule = logprobs[..., :-1].double().clamp(min=FLOOR), self.evidence
         slow = _decayed_sums(before, rule.slow_decay) if rule.slow_power else None
-        seen[..., 1:] = self._powered(_decayed_sums(before, rule.decay), slow)
+        seen[..., 1:] = self._with_power(_decayed_sums(before, rule.decay), slow)
         return seen
 
-    def seen_at_end(self, logprobs: Tensor) -> Tensor:
+    def evidence_at_end(self, logprobs: Tensor) -> Tensor:
         """The evidence after the last position: that of the posterior of the full block."""
         rule = self.evidence
         slow = _decayed_sum(logprobs, rule.slow_decay) if rule.slow_power else None
-        return self._powered(_decayed_sum(logprobs, rule.decay), slow)
+        return self._with_power(_decayed_sum(logprobs, rule.decay), slow)
 
-    def seen_by(self, belief: StreamState) -> Tensor:
+    def evidence_of(self, belief: StreamState) -> Tensor:
         """The evidence [E] of a stream."""
-        return self._powered(belief.evidence_E, belief.slow_E)
+        return self._with_power(belief.evidence_E, belief.slow_E)
 
-    def _powered(self, fast: Tensor, slow: Tensor | None) -> Tensor:
+    def _with_power(self, fast: Tensor, slow: Tensor | None) -> Tensor:
         """The evidence, from the decayed sums of log-likelihoods."""
         powered = fast if self.evidence.power == 1 else fast * self.evidence.power
         return powered if slow is None else torch.add(powered, slow, alpha=self.evidence.slow_power)
@@ -184,7 +186,7 @@ class UpdatingGate(PosteriorGate):
 
     def priors(self, logprobs_ENT: Tensor) -> Tensor:
         """The log-prior [E, N+1] before each of consecutive blocks of `update_every` tokens, and after the last."""
-        seen_EN = self.seen_at_end(logprobs_ENT).numpy()
+        seen_EN = self.evidence_at_end(logprobs_ENT).numpy()
         return torch.from_numpy(self.priors_after(self.log_prior_E.numpy(), seen_EN))
 
     def priors_after(self, log_prior_E: Floats, seen_EN: Floats) -> Floats:
@@ -210,7 +212,7 @@ class UpdatingGate(PosteriorGate):
     def learn(self, belief: StreamState) -> StreamState:
         if belief.position < self.update_every:
             return belief
-        seen_E = self.seen_by(belief).numpy()
+        seen_E = self.evidence_of(belief).numpy()
         prior_E, log_mass = self._updated_prior(belief.log_prior_E.numpy(), belief.log_mass, seen_E)
         return self._unseen(torch.from_numpy(prior_E), log_mass)
 
@@ -223,7 +225,7 @@ class PosteriorStream:
         self.belief = belief
 
     def log_weights(self) -> Tensor:
-        return self._gate.weigh(self._gate.seen_by(self.belief), self.belief.log_prior_E)
+        return self._gate.weigh(self._gate.evidence_of(self.belief), self.belief.log_prior_E)
 
     def begin(self, token: int) -> None:
         """Does nothing: a token that no expert predicted is not evidence."""
@@ -239,7 +241,7 @@ class PosteriorStream:
 
 def end_of_block_posteriors(gate: PosteriorGate, logprobs_ENT: Tensor) -> Tensor:
     """The posterior [E, N] at the end of each block, each from the gate's own prior."""
-    return (gate.seen_at_end(logprobs_ENT) + gate.log_prior_E[:, None]).softmax(0)
+    return (gate.evidence_at_end(logprobs_ENT) + gate.log_prior_E[:, None]).softmax(0)
 
 
 def estimate_prior(gate: PosteriorGate, logprobs_ENT: Tensor, num_blocks: int = PAPER_BLOCKS) -> Tensor:

@@ -39,7 +39,7 @@ _SURE = np.float32(np.exp(13))  # a sum above that is changed by what is left ou
 
 def likelihoods_of(logprobs_NT: Floats) -> Floats:
     """The probability [G, M] of each token; 1 at positions that only fill a group."""
-    powers_GM: Floats = np.exp(_grouped(np.maximum(logprobs_NT, _LEAST_LIKELIHOOD)))
+    powers_GM: Floats = np.exp(_group(np.maximum(logprobs_NT, _LEAST_LIKELIHOOD)))
     return powers_GM
 
 
@@ -48,14 +48,14 @@ def weights_of(log_weights_NT: NDArray[np.float64]) -> Floats:
 
     Log-weights may lack a number of their own for each token, the same for all experts.
     """
-    logs_GM = _grouped(log_weights_NT, mode="edge")
+    logs_GM = _group(log_weights_NT, mode="edge")
     kept = np.empty((len(logs_GM) + 1, logs_GM.shape[1]), np.float32)
     kept[0] = np.ceil(logs_GM.max(0) / _LOG_2)
     kept[1:] = np.exp(np.maximum(logs_GM + (_TOP - kept[0].astype(np.float64)) * _LOG_2, _LEAST))
     return kept
 
 
-def _grouped(values_NT: NDArray[Number], **padding: Any) -> NDArray[Number]:
+def _group(values_NT: NDArray[Number], **padding: Any) -> NDArray[Number]:
     """Values [G, M]; the groups of a block are of one size, and the last may be longer than the block."""
     num_blocks, block_size = values_NT.shape
     num_groups = -(-block_size // _GROUP)

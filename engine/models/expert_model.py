@@ -21,7 +21,7 @@ from engine.events import GateWeights
 from engine.files import ArtifactRef
 from engine.models.discovery import family_of, keeps_other_states
 from engine.models.likelihoods import Objective, TokenLosses, TokenScores, head_of, losses_from, token_scores
-from engine.models.rows import Rows, routed
+from engine.models.rows import Rows, with_rows
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class TrainableModel(nn.Module):
     ) -> TokenLosses:
         """The objective with gradients and the loss of each target; never all logits at once."""
         hidden_BTD = self.read(input_ids_BT, rows, position_ids_BT=position_ids_BT)
-        with routed(rows):
+        with with_rows(rows):
             return losses_from(self.lm, head_of(self.lm), hidden_BTD, targets_BT, objective)
 
     @torch.no_grad()
@@ -177,7 +177,7 @@ class TrainableModel(nn.Module):
         return token_scores(self.lm, self.read(input_ids_BT, rows, position_ids_BT=position_ids_BT), targets_BT)
 
     def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
-        with routed(rows):
+        with with_rows(rows):
             return head_of(self.lm)(hidden_BTD)
 
     def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:

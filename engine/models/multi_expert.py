@@ -27,7 +27,7 @@ from engine.models.expert_model import TrainableModel, separate_texts
 from engine.models.families import max_positions
 from engine.models.flops import Shape, training_flops
 from engine.models.likelihoods import decoder_of
-from engine.models.rows import Rows, current_rows, routed
+from engine.models.rows import Rows, current_rows, with_rows
 from engine.models.stored_tensors import fill, without_weights
 
 
@@ -89,7 +89,7 @@ class Placement(ABC):
         """Replaces each layer by the expert's merged map. Raises ModelError if the expert cannot be merged."""
         for path, layer in layers.items():
             holder, _, attribute = path.rpartition(".")
-            setattr(lm.get_submodule(holder), attribute, layer.merged(key))
+            setattr(lm.get_submodule(holder), attribute, layer.map_of(key))
 
 
 class AdditiveLayer(nn.Module):
@@ -147,7 +147,7 @@ class MultiExpertModel(TrainableModel):
 
         `position_ids_BT` start again at 0 at each text of a row, and so keep these apart; not together with a cache.
         """
-        with routed(rows):
+        with with_rows(rows):
             text = self._text(input_ids_BT, cache, position_ids_BT)
             num_logits = input_ids_BT.shape[1]  # an expert's own positions predict nothing that is needed
             if self._keeps_logits:
@@ -161,7 +161,7 @@ class MultiExpertModel(TrainableModel):
     ) -> Tensor:
         """The last hidden states [B, T, D] of the text; `cache` and `position_ids_BT` as for `forward`."""
         cached = {"use_cache": False} if cache is None else {"use_cache": True, "past_key_values": cache}
-        with routed(rows):
+        with with_rows(rows):
             out = decoder_of(self.lm)(**self._text(input_ids_BT, cache, position_ids_BT), **cached)
         self._require_filled(cache)
         return out.last_hidden_state[:, -input_ids_BT.shape[1] :]  # type: ignore[no-any-return]

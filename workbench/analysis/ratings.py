@@ -190,13 +190,13 @@ def _rating_rows(
 
 def _ratable(players: Sequence[_RatedModel], ballots: Sequence[_Ballot]) -> list[_RatedModel]:
     """The largest group of players with enough votes that wins link in both directions."""
-    from engine.statistics.bradley_terry import connected
+    from engine.statistics.bradley_terry import connected_groups
 
     enough = [player for player in players if _num_votes(player, ballots) >= LEAST_VOTES]
     votes = _votes(enough, ballots)
     if not enough or not len(votes.shares):
         return []
-    groups = connected(votes.wins())
+    groups = connected_groups(votes.wins())
     return [player for player, group in zip(enough, groups, strict=True) if group == np.bincount(groups).argmax()]
 
 

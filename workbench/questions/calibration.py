@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError, ScoresError, first_of
 from engine.loading.plan import GenerationPlan, gate_of
-from engine.mixing.evidence import EvidenceRule, named, rule_of
+from engine.mixing.evidence import EvidenceRule, name_of_reading, rule_of
 from engine.mixing.gates.posterior import EvidenceConfig
 from workbench.analysis.scores import load_counted, load_distances, load_places, load_scores, scored_domains
 from workbench.answers.cards import MixtureCard
@@ -158,7 +158,7 @@ def _text(
 def _gate(planned: GenerationPlan, rule: EvidenceRule, rows: Sequence[int]) -> Gate:
     assert isinstance(planned.gate, EvidenceConfig)
     route = planned.route and replace(planned.route, clusters=tuple(planned.route.clusters[row] for row in rows))
-    experts, gate = tuple(planned.experts[row] for row in rows), replace(planned.gate, evidence=named(rule))
+    experts, gate = tuple(planned.experts[row] for row in rows), replace(planned.gate, evidence=name_of_reading(rule))
     return gate_of(replace(planned, experts=experts, gate=gate, route=route))
 
 

@@ -129,7 +129,7 @@ def download_task(name: str, folder: Path, *, most: int) -> DatasetSource:
     for split in dict.fromkeys(task.splits.values()):
         parts = [part for part in _PARTS if task.splits[part] == split]
         of_split = DatasetSource(source.place, source.config, source.revision, split)
-        rows = _drawn(_labelled(of_split, task), most * len(parts))
+        rows = _draw_sample(_read_pairs(of_split, task), most * len(parts))
         drawn |= {part: rows[place :: len(parts)] for place, part in enumerate(parts)}
     if missing := [part for part in _PARTS if not drawn[part]]:
         raise CorpusError(f"“{source.name}” has no labelled rows for {names_of(missing)}.", "Check the data set.")
@@ -138,7 +138,7 @@ def download_task(name: str, folder: Path, *, most: int) -> DatasetSource:
     return source
 
 
-def _labelled(source: DatasetSource, task: PublicTask) -> Iterator[Pair]:
+def _read_pairs(source: DatasetSource, task: PublicTask) -> Iterator[Pair]:
     """Text and label of the rows; those without a known label are skipped."""
     for row in islice(source.rows(), MOST_ROWS):
         if lacking := [name for name in (*task.fields, "label") if name not in row]:
@@ -149,7 +149,7 @@ def _labelled(source: DatasetSource, task: PublicTask) -> Iterator[Pair]:
             yield text, label
 
 
-def _drawn(pairs: Iterable[Pair], most: int) -> list[Pair]:
+def _draw_sample(pairs: Iterable[Pair], most: int) -> list[Pair]:
     """At most so many, each with the same chance, always the same ones (algorithm R)."""
     generator, kept = random.Random(0), list[Pair]()
     for number, pair in enumerate(pairs):

@@ -135,14 +135,14 @@ class _Builder:
     max_tokens: int
 
     def prompt(self, shots: Sequence[LabelledExample], example: LabelledExample) -> Prompt:
-        demonstrations = [self.task.answered(shot) for shot in shots]
+        demonstrations = [self.task.demonstration(shot) for shot in shots]
         question = self.task.question(example.text)
         max_tokens = self.max_tokens - len(self.tokenizer.prefix)
         for left_out in range(len(demonstrations) + 1):
             ids = self.tokenizer.encode(BETWEEN.join([*demonstrations[left_out:], question]))
             if len(ids) <= max_tokens:
-                return self._made(ids, example, len(demonstrations) - left_out, is_cut=left_out > 0)
-        return self._made(ids[-max_tokens:], example, 0, is_cut=True)
+                return self._prompt(ids, example, len(demonstrations) - left_out, is_cut=left_out > 0)
+        return self._prompt(ids[-max_tokens:], example, 0, is_cut=True)
 
-    def _made(self, ids: Sequence[int], example: LabelledExample, num_shots: int, *, is_cut: bool) -> Prompt:
+    def _prompt(self, ids: Sequence[int], example: LabelledExample, num_shots: int, *, is_cut: bool) -> Prompt:
         return Prompt(tuple(self.tokenizer.as_prompt(ids)), example.label, num_shots, is_cut)

@@ -35,14 +35,14 @@ class Answers:
     labels_N: Tensor
     divisors_O: Tensor
 
-    def chosen(self, log_weights: Tensor) -> Tensor:
+    def best_options(self, log_weights: Tensor) -> Tensor:
         """The option [N] that a mixture with weights [E, N] gives the highest probability."""
         mixed_NOT = mix(log_weights.double(), self.scores_ENOT.double())
         return (mixed_NOT.sum(-1) / self.divisors_O).argmax(-1)
 
     def accuracy(self, log_weights: Tensor) -> float:
         """The share of examples that a mixture with weights [E, N] answers right."""
-        return float((self.chosen(log_weights) == self.labels_N).double().mean())
+        return float((self.best_options(log_weights) == self.labels_N).double().mean())
 
     @property
     def option_logprobs_ENO(self) -> Tensor:

@@ -57,7 +57,7 @@ class Task:
         before = self.template.removesuffix(_LABEL)
         return before[len(before.rstrip()) :]
 
-    def answered(self, example: LabelledExample) -> str:
+    def demonstration(self, example: LabelledExample) -> str:
         """A demonstration: question and answer."""
         return f"{self.question(example.text)}{self.lead}{self.label_words[example.label]}"
 

@@ -43,11 +43,11 @@ class Adapter(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x is [..., I], the output [..., O], in the adapter's own precision."""
         x = x.to(self.down.dtype)
-        return scaled(nn.functional.linear(nn.functional.linear(x, self.down), self.up), self.scale)
+        return scale_output(nn.functional.linear(nn.functional.linear(x, self.down), self.up), self.scale)
 
     def change_OI(self) -> Tensor:
         """The change of the map's weight."""
-        return scaled(self.up @ self.down, self.scale)
+        return scale_output(self.up @ self.down, self.scale)
 
 
 class EmbeddingAdapter(Adapter):
@@ -55,7 +55,7 @@ class EmbeddingAdapter(Adapter):
 
     def forward(self, ids: Tensor) -> Tensor:
         """ids is [...], the output [..., O]."""
-        return scaled(nn.functional.linear(nn.functional.embedding(ids, self.down.T), self.up), self.scale)
+        return scale_output(nn.functional.linear(nn.functional.embedding(ids, self.down.T), self.up), self.scale)
 
 
 def adapted_places(lm: nn.Module, config: LoraConfig) -> Iterator[Place]:
@@ -78,7 +78,7 @@ def all_places(lm: nn.Module) -> Iterator[Place]:
         yield place
 
 
-def scaled(x: Tensor, scale_1: Tensor) -> Tensor:
+def scale_output(x: Tensor, scale_1: Tensor) -> Tensor:
     """The product in the precision of `x`."""
     return x * scale_1.to(x.dtype)
 
@@ -182,7 +182,7 @@ def _peft() -> Any:
 class AdaptedLinear(AdditiveLayer):
     """A linear map that all experts share; an adapter of an expert adds its change."""
 
-    def merged(self, key: str) -> nn.Module:
+    def map_of(self, key: str) -> nn.Module:
         """The map with the change of this expert, to replace the layer with."""
         if key in self.experts:
             merge(self.shared, self.experts[key])  # type: ignore[arg-type]
@@ -197,7 +197,7 @@ class AdaptedEmbedding(AdditiveLayer):
         """The shared vectors, which some families look at."""
         return self.shared.weight  # type: ignore[return-value]
 
-    def merged(self, key: str) -> nn.Module:
+    def map_of(self, key: str) -> nn.Module:
         """A table with the change of this expert. The shared one, which may also be the output embeddings, stays."""
         if key not in self.experts:
             return self.shared

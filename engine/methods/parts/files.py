@@ -167,9 +167,9 @@ class PartsHost:
         return sum(map(model.num_added, keys.values()))
 
     def num_bodies_to_load(self, experts: Mapping[str, ArtifactRef]) -> int:
-        return len({self._described(kept) for kept in experts.values()} - {*self._backbones})
+        return len({self._description_of(kept) for kept in experts.values()} - {*self._backbones})
 
-    def _described(self, expert: ArtifactRef) -> str | None:
+    def _description_of(self, expert: ArtifactRef) -> str | None:
         """The description of an expert's backbone; None if its card cannot be read."""
         with suppress(EngineError):
             return self._method.describe_base(next(iter(PartsCard.read(expert.folder).shapes.values())))

@@ -84,7 +84,7 @@ class PartSet:
         yield from self.add_to(model, self.keys)
         return self.of(model)
 
-    def loaded(self) -> ActiveParts:
+    def load_now(self) -> ActiveParts:
         """The same at once, where it was built."""
         model = self.backbone()
         for _ in self.add_to(model, self.keys):
@@ -188,7 +188,7 @@ class PartsTraining:
 
     def __iter__(self) -> Iterator[Event]:
         part_set, config, device = self.part_set, self.data.config, choose_device(self.device)
-        require_memory_to_build(part_set.loaded, part_set.base.folder, [part_set.id], config, device)
+        require_memory_to_build(part_set.load_now, part_set.base.folder, [part_set.id], config, device)
         self._active = yield from part_set.load(device)
         self.begin(self._active)
         sample = TextSampler(self._active, self.tokenizer, self.data.texts(), config)

@@ -102,7 +102,7 @@ class Averages:
         """The average over domains under every draw of those in `drawn`; the others stay as they are."""
         moved_R = np.zeros(self.draws.num_draws)
         for domain in drawn:
-            moved_R += self._drawn_at(system, seed, domain) - self._point(system, seed, domain)
+            moved_R += self._draws_at(system, seed, domain) - self._point(system, seed, domain)
         return self._mean(system, seed, domains) + moved_R / len(domains)
 
     def _point(self, system: Hashable, seed: int, domain: str) -> float:
@@ -111,7 +111,7 @@ class Averages:
             self._points[key] = self.measured[key].value
         return self._points[key]
 
-    def _drawn_at(self, system: Hashable, seed: int, domain: str) -> Floats:
+    def _draws_at(self, system: Hashable, seed: int, domain: str) -> Floats:
         """The number under every draw of the domain's text [R]."""
         key = (system, seed, domain)
         if key not in self._drawn:
@@ -132,18 +132,18 @@ class Averages:
         by_domain = {one.domain: [other for other in changes if other.domain == one.domain] for one in changes}
         parts = []
         for domain, same in by_domain.items():
-            drawn_R = np.mean([np.sum([self._drawn_change(one, s) for one in same], axis=0) for s in seeds], axis=0)
+            drawn_R = np.mean([np.sum([self._change_draws(one, s) for one in same], axis=0) for s in seeds], axis=0)
             documents = [self.measured[same[0].after, s, domain].documents_N for s in seeds]
             parts.append(Variance(float(np.var(drawn_R, ddof=1)), text_freedom(documents)))
-        drawn_SR = [np.mean([self._drawn_change(one, s) for one in changes], axis=0) for s in seeds]
+        drawn_SR = [np.mean([self._change_draws(one, s) for one in changes], axis=0) for s in seeds]
         return self.draws.estimate(points, drawn_SR, parts)
 
     def _point_change(self, change: SystemChange, seed: int) -> float:
         after, before = (self.measured[m, seed, change.domain].value for m in change[:2])
         return 100 * (after / before - 1)
 
-    def _drawn_change(self, change: SystemChange, seed: int) -> Floats:
-        after_R, before_R = (self._drawn_at(m, seed, change.domain) for m in change[:2])
+    def _change_draws(self, change: SystemChange, seed: int) -> Floats:
+        after_R, before_R = (self._draws_at(m, seed, change.domain) for m in change[:2])
         return 100 * (after_R / before_R - 1)
 
 

@@ -66,17 +66,17 @@ def correlation_of_pairs(tables_SDD: ArrayLike, other_DD: ArrayLike, *, num_draw
     chance = np.random.default_rng(0)
     orders_RD = np.stack([chance.permutation(len(other)) for _ in range(num_draws)])
     shuffled_RC = other[orders_RD[:, :, None], orders_RD[:, None, :]][:, away]
-    low, high = middle(_centred(shuffled_RC) @ _centred(mean_C))
+    low, high = middle(_centre(shuffled_RC) @ _centre(mean_C))
     r = _pearson(mean_C, other[away])
     by_seed = tuple(_pearson(one[away], other[away]) for one in tables)
     return Estimate(r, max(-1.0, r - high), min(1.0, r - low), by_seed).over_seeds(CORRELATION)
 
 
 def _pearson(one: ArrayLike, other: ArrayLike) -> float:
-    return float(_centred(one) @ _centred(other))
+    return float(_centre(one) @ _centre(other))
 
 
-def _centred(values: ArrayLike) -> NDArray[Any]:
+def _centre(values: ArrayLike) -> NDArray[Any]:
     """Less their mean, and of length 1, along the last axis; zeros where they do not vary."""
     array = np.asarray(values, dtype=np.float64)
     around = array - array.mean(-1, keepdims=True)

@@ -39,7 +39,7 @@ def test_the_updating_prior_is_the_weighted_mean_of_equation_nine(lambda_: float
 @pytest.mark.parametrize("evidence", ["prefix", "last_token"])
 def test_blocks_of_as_many_tokens_as_the_prior_learns_after_are_weighed_as_they_stand(evidence: Evidence) -> None:
     gate, scores_ENT = UpdatingGate([1, 2, 3, 4], evidence, update_every=20), logprobs()
-    weights_ENT = gate.weigh(gate.seen(scores_ENT), gate.priors(scores_ENT)[:, :-1, None])
+    weights_ENT = gate.weigh(gate.evidence_before(scores_ENT), gate.priors(scores_ENT)[:, :-1, None])
     assert torch.equal(gate.block(scores_ENT), weights_ENT)
     assert torch.equal(gate.mixed(scores_ENT), mix(weights_ENT, scores_ENT.double()))
 

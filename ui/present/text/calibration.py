@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.mixing.evidence import EvidenceRule, named
+from engine.mixing.evidence import EvidenceRule, name_of_reading
 from ui.present.text.formatting import listed, pluralize
 from ui.present.text.posteriors import evidence_text
 from workbench.answers.cards import MixtureCard
@@ -56,7 +56,7 @@ def describe_proposal(made: NewMixture) -> str:
 
 def setting_text(rule: EvidenceRule) -> str:
     """`decay 0.9, power 0.3`, or the name of a reading."""
-    return evidence_text(named(rule))
+    return evidence_text(name_of_reading(rule))
 
 
 def describe_gain(answer: EvidenceCalibration) -> str:

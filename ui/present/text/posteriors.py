@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.config import Evidence
-from engine.mixing.evidence import AnyEvidence, EvidenceRule, named
+from engine.mixing.evidence import AnyEvidence, EvidenceRule, name_of_reading
 from ui.present.text.formatting import pluralize
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap
 
@@ -19,7 +19,7 @@ _EVIDENCE: dict[Evidence, str] = {"prefix": "the whole prefix (paper)", "last_to
 
 def evidence_text(evidence: AnyEvidence | Mapping[str, Any]) -> str:
     """What a posterior sees: `the whole prefix (paper)`, or `decay 0.9, power 0.3`; also from stored JSON."""
-    one = named(evidence)
+    one = name_of_reading(evidence)
     return one.words if isinstance(one, EvidenceRule) else _EVIDENCE[one]
 
 

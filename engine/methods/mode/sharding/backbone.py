@@ -33,7 +33,7 @@ from engine.errors import ModelError, TrainingError
 from engine.methods.mode.block import BranchOutput, active_keys
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
-from engine.methods.mode.sharding.messages import Peer, control_group, packed
+from engine.methods.mode.sharding.messages import Peer, control_group, pack
 from engine.methods.parts.parts_model import ActiveParts
 from engine.training.distributed import ProcessGroup
 
@@ -116,8 +116,8 @@ class Shard:
             tensors,
             keys=self._active,
             shape=list(x_BTD.shape),
-            given=packed(given, tensors, number),
-            named=packed(named, tensors, number),
+            given=pack(given, tensors, number),
+            named=pack(named, tensors, number),
             forget=self._caches.forgotten(),
             training=training,
             learning=torch.is_grad_enabled(),
@@ -139,7 +139,7 @@ class Shard:
             _, rows, length, width = gradients_SBTD.shape
             self._expected = self.wire.receive_tensor(gradients_SBTD, (rows, length, width - 2))
 
-    def arrived(self) -> Tensor:
+    def wait_for_tensor(self) -> Tensor:
         assert self._expected is not None
         return self._expected()
 
@@ -155,7 +155,7 @@ class _Depart(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> Any:
-        return None, ctx.shard.arrived() if ctx.needs_input_grad[1] else None, None
+        return None, ctx.shard.wait_for_tensor() if ctx.needs_input_grad[1] else None, None
 
 
 class _Arrive(torch.autograd.Function):
@@ -164,7 +164,7 @@ class _Arrive(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, _: Tensor, shard: Shard, branch: RemoteBranch) -> Tensor:
         ctx.shard, ctx.branch, ctx.num_pass = shard, branch, shard.num_passes
-        return shard.arrived()
+        return shard.wait_for_tensor()
 
     @staticmethod
     def backward(ctx: Any, gradients_SBTD: Tensor) -> Any:
@@ -200,7 +200,7 @@ class RemoteBranch(nn.Module):
 
 
 @contextmanager
-def connected(model: ModeModel, base_sha256: str) -> Iterator[list[Shard]]:
+def connect_experts(model: ModeModel, base_sha256: str) -> Iterator[list[Shard]]:
     """Adds the experts of all other processes, which must run `serve`, to the first process's model.
 
     On success it ends those processes' service; after an error this process must end, and theirs raise LostRankError.

@@ -26,7 +26,7 @@ from engine.errors import TrainingError
 from engine.methods.mode.block import Branch
 from engine.methods.mode.model import ModeModel
 from engine.methods.mode.sharding.folders import expert_folder
-from engine.methods.mode.sharding.messages import Peer, control_group, unpacked
+from engine.methods.mode.sharding.messages import Peer, control_group, unpack
 from engine.methods.parts.method import Learning
 from engine.training.autocast import in_training_precision
 from engine.training.checkpoint import (
@@ -86,7 +86,7 @@ class _ExpertServer:
         like, *_ = tensors = [tensor.to(device) for tensor in tensors]
         for number in forget:
             self.caches.pop(number, None)
-        given, named = (unpacked(one, tensors, self.caches) for one in (given, named))
+        given, named = (unpack(one, tensors, self.caches) for one in (given, named))
         self.passed = []
         with torch.set_grad_enabled(learning):
             for number, branches in enumerate(zip(*rows, strict=True)):

@@ -30,7 +30,7 @@ def save_trained(model: ModeModel, key: str, folder: Path) -> None:
         save_tensors(model.expert_state(key), aside / _PART)
 
 
-def made_file(folder: Path, key: str) -> Path:
+def part_path(folder: Path, key: str) -> Path:
     """The verified file that `save_trained` wrote; raises DamagedFileError."""
     made = expert_folder(folder, key) / _MADE
     verify_folder(made)

@@ -13,7 +13,7 @@ from engine.errors import TrainingError
 from engine.events import Event, Note
 from engine.files import ArtifactRef
 from engine.methods.mode.config import ModeConfig
-from engine.methods.mode.sharding.folders import gather_checkpoints, made_file
+from engine.methods.mode.sharding.folders import gather_checkpoints, part_path
 from engine.methods.parts.files import assemble
 from engine.methods.parts.parts_model import ActiveParts
 from engine.methods.parts.training import PartInit, PartSet, PartsTraining, TrainingData
@@ -34,7 +34,7 @@ class ModeTask:
     folder: Path  # of the checkpoints, and of what is made
     device: str = "auto"
 
-    def held(self, rank: int, num_ranks: int) -> tuple[str, ...]:
+    def keys_of(self, rank: int, num_ranks: int) -> tuple[str, ...]:
         """The keys of a process's experts."""
         return Layout(tuple(self.part_set.keys), num_ranks - 1).held(rank - 1) if rank else ()
 
@@ -51,20 +51,20 @@ class ModeTask:
         part_set, data = values["part_set"], values["data"]
         experts = tuple(
             PartInit(
-                one["key"], one["name"], ModeConfig(**one["shape"]), one["kept"] and _kept(one["kept"]), one["part"]
+                one["key"], one["name"], ModeConfig(**one["shape"]), one["kept"] and _artifact(one["kept"]), one["part"]
             )
             for one in part_set["experts"]
         )
         domains, retained = (tuple(_domain(one) for one in data[which]) for which in ("domains", "retained"))
         return cls(
-            PartSet(part_set["id"], _kept(part_set["base"]), experts, part_set["method"], part_set["learning"]),
+            PartSet(part_set["id"], _artifact(part_set["base"]), experts, part_set["method"], part_set["learning"]),
             TrainingData(domains, retained, TrainingConfig(**data["config"])),
             Path(values["folder"]),
             values["device"],
         )
 
 
-def _kept(values: Mapping[str, str]) -> ArtifactRef:
+def _artifact(values: Mapping[str, str]) -> ArtifactRef:
     return ArtifactRef(Path(values["folder"]), values["sha256"])
 
 
@@ -75,7 +75,7 @@ def _domain(values: Mapping[str, str]) -> PackedDomain:
 def train_mpmd(task: ModeTask, num_processes: int, *, threads: int = 0, log: Path | None = None) -> Iterator[Event]:
     """Trains from the newest checkpoint in the task's folder, or from the start; this process reads no weights.
 
-    When it ends, `made_file` finds each expert there, as its own process wrote it. `threads` are those of each process;
+    When it ends, `part_path` finds each expert there, as its own process wrote it. `threads` are those of each process;
     0 shares the cores out. What the processes print goes to `log`, or where this process prints. Raises TrainingError
     when there are too few processes, or more than can have an expert, or a text is too short; LostRankError when a
     process dies, and what the training itself raises.
@@ -126,6 +126,6 @@ class ModeTraining(PartsTraining):
         if self._used == 1:
             super().write(folder)
             return
-        parts = {one.name: (one.shape, made_file(self.folder, one.key)) for one in self.part_set.experts}
+        parts = {one.name: (one.shape, part_path(self.folder, one.key)) for one in self.part_set.experts}
         base_sha256 = str(self.part_set.base.sha256)
         assemble("mode", parts, folder, base_sha256=base_sha256, tokenizer_sha256=self.tokenizer.sha256)

@@ -29,17 +29,17 @@ def _work(path: Path, rank: int, num_ranks: int, parent: ParentConnection | None
         if rank == 0:
             _lead(task, device, parent)
         else:
-            _serve(task, device, task.held(rank, num_ranks))
+            _serve(task, device, task.keys_of(rank, num_ranks))
 
 
 def _lead(task: ModeTask, device: torch.device, parent: ParentConnection | None) -> None:
     """Runs the backbone's process: text, losses and the loop."""
-    from engine.methods.mode.sharding.backbone import ShardedProcessGroup, connected
+    from engine.methods.mode.sharding.backbone import ShardedProcessGroup, connect_experts
     from engine.methods.parts.training import train_active
     from engine.training.distributed import SINGLE_PROCESS
 
     model = task.backbone().to(device)
-    with connected(model, str(task.part_set.base.sha256)) as shards:
+    with connect_experts(model, str(task.part_set.base.sha256)) as shards:
         active = task.part_set.of(model)
         team = ShardedProcessGroup(shards, active, task.data.config)
         drive(train_active(active, task.data, task.folder, in_turn=True, team=team), SINGLE_PROCESS, parent)

@@ -60,7 +60,7 @@ def test_a_card_gives_the_template_and_the_words(write: Write) -> None:
     card = {"template": "{text} It was {label}", "words": {"0": "bad", "1": "good"}}
     (task,) = read_tasks(write(card=card, train=records, test=records))
     assert (task.labels, task.words, task.lead) == (("0", "1"), ("bad", "good"), " ")
-    assert task.answered(task.train[0]) == "a {label} b It was bad"
+    assert task.demonstration(task.train[0]) == "a {label} b It was bad"
     assert task.question("c") == "c It was"
 
 
@@ -117,7 +117,7 @@ def test_a_prompt_is_its_demonstrations_and_its_question(tokenizer: Tokenizer) -
     text = tokenizer.decode(result.test[0].ids)
     *demonstrations, question = text.split("\n\n")
     assert result.test[0].ids[0] == tokenizer.bos_id
-    assert set(demonstrations) <= {task.answered(one) for one in task.train}
+    assert set(demonstrations) <= {task.demonstration(one) for one in task.train}
     assert (len(demonstrations), question.endswith("Label:")) == (3, True)
     assert {prompt.num_shots for prompt in result.test} == {3}
     assert not any(prompt.is_cut for prompt in result.test)
