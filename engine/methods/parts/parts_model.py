@@ -247,9 +247,7 @@ class ActiveParts(TrainableModel):
 
         `position_ids_BT` as for `PartsModel.forward`.
         """
-        self._require(rows)
-        logits_BTV, self.weights = self.model(input_ids_BT, self.active, cache, position_ids_BT=position_ids_BT)
-        return logits_BTV  # type: ignore[no-any-return]
+        return self.logits(self.read(input_ids_BT, rows, cache, position_ids_BT=position_ids_BT), rows)
 
     def read(
         self, input_ids_BT: Tensor, rows: Rows, cache: Any = None, *, position_ids_BT: Tensor | None = None

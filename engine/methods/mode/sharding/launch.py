@@ -55,7 +55,10 @@ class ModeTask:
             )
             for one in part_set["experts"]
         )
-        domains, retained = (tuple(_domain(one) for one in data[which]) for which in ("domains", "retained"))
+        domains, retained = (
+            tuple(PackedDomain(one["name"], one["expert"], Path(one["folder"])) for one in data[which])
+            for which in ("domains", "retained")
+        )
         return cls(
             PartSet(part_set["id"], _artifact(part_set["base"]), experts, part_set["method"], part_set["learning"]),
             TrainingData(domains, retained, TrainingConfig(**data["config"])),
@@ -68,10 +71,6 @@ def _artifact(values: Mapping[str, str]) -> ArtifactRef:
     return ArtifactRef(Path(values["folder"]), values["sha256"])
 
 
-def _domain(values: Mapping[str, str]) -> PackedDomain:
-    return PackedDomain(values["name"], values["expert"], Path(values["folder"]))
-
-
 def train_mpmd(task: ModeTask, num_processes: int, *, threads: int = 0, log: Path | None = None) -> Iterator[Event]:
     """Trains from the newest checkpoint in the task's folder, or from the start; this process reads no weights.
 
@@ -80,10 +79,10 @@ def train_mpmd(task: ModeTask, num_processes: int, *, threads: int = 0, log: Pat
     when there are too few processes, or more than can have an expert, or a text is too short; LostRankError when a
     process dies, and what the training itself raises.
     """
-    if not 2 <= num_processes <= most_processes(len(task.part_set.experts)):
+    num_experts = len(task.part_set.experts)
+    if not 2 <= num_processes <= 1 + num_experts:
         raise TrainingError(
-            f"{len(task.part_set.experts)} experts and a backbone need 2 to "
-            f"{most_processes(len(task.part_set.experts))} processes, not {num_processes}.",
+            f"{num_experts} experts and a backbone need 2 to {1 + num_experts} processes, not {num_processes}.",
             "Choose one for the backbone, and one for each expert or for several.",
         )
     task.data.check()
@@ -96,18 +95,13 @@ def train_mpmd(task: ModeTask, num_processes: int, *, threads: int = 0, log: Pat
     )
 
 
-def most_processes(num_experts: int) -> int:
-    """The largest number of processes that all have work."""
-    return 1 + num_experts
-
-
 class ModeTraining(PartsTraining):
     """The training of a set of parts in one process or several, as the run asks for."""
 
     _used = 1  # processes
 
     def __iter__(self) -> Iterator[Event]:
-        requested, most = self.num_processes, most_processes(len(self.part_set.experts))
+        requested, most = self.num_processes, 1 + len(self.part_set.experts)  # one has the backbone
         if requested > most:
             yield Note(
                 f"The training uses {most} of {requested} processes: one for the backbone and one for each part."
