@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine.errors import MixtureError
 from engine.mixing.base import Gate, mix
+from engine.mixing.evidence import READINGS
 from engine.mixing.gate_type import ClusteringGateConfig, GateConfig, build_gate, gate_type, gate_types
 from engine.mixing.posterior import UpdatingGate
 from engine.selfcheck.test_bed import every_gate
@@ -22,6 +23,11 @@ NUM_BLOCKS, BLOCK = 3, 20
 PRIOR = [1.0, 2.0, 3.0, 4.0]
 CONFIGS = list(every_gate())
 CONFIGS += [replace(one, freeze_after=3) for one in CONFIGS if hasattr(one, "freeze_after")]
+IN_BITS = [  # that do not depend on how many numbers are computed together
+    one
+    for one in CONFIGS
+    if getattr(one, "update_every", BLOCK) == BLOCK and getattr(one, "evidence", "prefix") in READINGS
+]
 UNCLUSTERED = 1  # the cluster whose experts have none where a gate also weighs such experts
 for_every_gate = pytest.mark.parametrize("config", CONFIGS, ids=str)
 
@@ -83,7 +89,7 @@ def test_the_mixture_is_the_weighted_sum_and_the_total_its_sum(config: GateConfi
     assert gate.total(scores_ENT, distances) == pytest.approx(float(mixed_NT.sum()), rel=1e-9)
 
 
-@pytest.mark.parametrize("config", [one for one in CONFIGS if getattr(one, "update_every", BLOCK) == BLOCK], ids=str)
+@pytest.mark.parametrize("config", IN_BITS, ids=str)
 def test_some_blocks_at_a_time_give_the_bits_of_all_together(
     config: GateConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

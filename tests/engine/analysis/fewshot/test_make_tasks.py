@@ -61,7 +61,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         requests.append((place, config, split, revision))
         assert streaming
         (task,) = [one for one in PUBLIC_TASKS.values() if one.dataset.split("@")[0].split(":")[0] == place]
-        for label in (-1, *range(len(task.words))):
+        for label in (-1, *range(len(task.label_words))):
             for number in range(40):
                 values = {name: f"{name} {split} {label} {number}" for name in task.fields}
                 yield {**values, "label": label, "more": 1}
@@ -79,7 +79,7 @@ def test_a_public_task_is_read_at_one_commit_and_as_classification_reads_it(
     assert source.revision == "c0ffee"
     assert all(requests[-1] == "c0ffee" for requests in hub[1:])
     (task,) = read_tasks(tmp_path)
-    assert len(task.labels) == len(set(task.words)) == NUM_LABELS[name]
+    assert len(task.labels) == len(set(task.label_words)) == NUM_LABELS[name]
     assert (len(task.train), len(task.test)) == (30, 30)
     assert not {one.text for one in task.train} & {one.text for one in task.test}
     assert len({one.label for one in task.test}) > min(NUM_LABELS[name], 8) - 1  # not the first rows alone
