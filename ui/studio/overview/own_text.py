@@ -11,7 +11,7 @@ from ui.present.pages import POSTERIORS
 from ui.present.picture import look_data
 from ui.present.text.formatting import plain, pluralize
 from ui.widgets.background import forget, kept_client, poll
-from ui.widgets.elements.components import show_reading
+from ui.widgets.elements.components import show_expert_shares
 from ui.widgets.notices import explained
 from workbench.answers.cards import MixtureCard
 from workbench.answers.posteriors import PosteriorAnswer
@@ -74,7 +74,7 @@ def _show_reading(text: str, mixture: MixtureCard, looks: Looks) -> None:
             raise call.failure
     else:
         answer: PosteriorAnswer = call.answer
-        show_reading(reading_rows(answer, looks), "overview_reading")
+        show_expert_shares(reading_rows(answer, looks), "overview_reading")
         st.caption(plain(f"Mean weight over {pluralize(len(answer.tokens), 'token')}, by {mixture.name}."))
         chosen = {"posterior.mixture": mixture.name, "posterior.text": text[:MOST_LINKED]}
         st.page_link(POSTERIORS.script, label="See every word", icon="", query_params=chosen)
