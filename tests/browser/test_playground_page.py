@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, TimeoutError, expect
 
 from tests.browser.test_accessibility import serious
 from tests.ui.conftest import FakeHost, mixed  # noqa: F401
-from ui.api.app import Server, create_app
+from ui.api.app import APIServer, create_app
 from ui.playground.player import Player
 from workbench.settings import Settings
 
@@ -51,7 +51,7 @@ def host() -> FakeHost:
 def address(mixed: Path, host: FakeHost, free_port: int) -> Iterator[str]:  # noqa: F811
     """The playground of a registry with the mixture `both`, in a thread of this process."""
     app = create_app(Settings(home=mixed, api_port=free_port), host)
-    server = Server(uvicorn.Config(app, port=free_port, log_level="error", timeout_graceful_shutdown=1))
+    server = APIServer(uvicorn.Config(app, port=free_port, log_level="error", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.engine.chat_shapes import QWEN, qwen_model
 from tests.journeys.conftest import Do, done
-from ui.api.app import Server, create_app
+from ui.api.app import APIServer, create_app
 from ui.cli.app import main
 from workbench.settings import get_settings
 
@@ -41,7 +41,7 @@ def talking(trained: Do, tmp_path: Path) -> Do:
 def client(talking: Do) -> Iterator[openai.OpenAI]:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    server = Server(uvicorn.Config(create_app(get_settings(), playground=False), port=port, log_level="error"))
+    server = APIServer(uvicorn.Config(create_app(get_settings(), playground=False), port=port, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:

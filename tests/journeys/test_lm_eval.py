@@ -22,7 +22,7 @@ from engine.events import Token
 from engine.loading.host import Host
 from engine.loading.plan import GenerationPlan
 from engine.text.tokenizer import load_tokenizer
-from ui.api.app import Server, create_app
+from ui.api.app import APIServer, create_app
 from workbench.questions.perplexities import mix_scores
 from workbench.registry.corpora import preview_documents
 from workbench.registry.database import reading
@@ -65,7 +65,7 @@ def url(trained: Do, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    server = Server(uvicorn.Config(create_app(get_settings(), playground=False), port=port, log_level="error"))
+    server = APIServer(uvicorn.Config(create_app(get_settings(), playground=False), port=port, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:

@@ -22,7 +22,7 @@ import uvicorn
 
 from tests.engine.chat_shapes import qwen_model
 from tests.journeys.conftest import done, work
-from ui.api.app import Server, create_app
+from ui.api.app import APIServer, create_app
 from workbench.registry.database import close_engines
 from workbench.settings import Settings
 
@@ -49,7 +49,7 @@ def url(trained_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     app = create_app(settings, playground=False)
-    server = Server(uvicorn.Config(app, port=port, log_level="critical", timeout_graceful_shutdown=1))
+    server = APIServer(uvicorn.Config(app, port=port, log_level="critical", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:

@@ -167,12 +167,12 @@ def test_a_user_of_a_team_has_a_proof_until_the_token_is_revoked(server: uvicorn
 def test_the_token_of_the_home_is_proved_also_after_it_was_renewed(
     no_auth: bool, mixed: Path, free_port: int, host: Any, wait_until: Any
 ) -> None:
-    from ui.api.app import Server
+    from ui.api.app import APIServer
 
     ours = Settings(home=mixed, api_port=free_port, no_auth=False)
     ensure_token(ours)
     app = create_app(ours.model_copy(update={"no_auth": no_auth}), host, playground=False)
-    server = Server(uvicorn.Config(app, port=free_port, log_level="error"))
+    server = APIServer(uvicorn.Config(app, port=free_port, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()
     wait_until(lambda: server.started)

@@ -17,7 +17,7 @@ STARTUP_FAILURE = 3  # uvicorn's exit code
 
 
 def serve(settings: Settings) -> None:
-    """Listens until it is stopped. Raises a Problem where port or GPU are another server's."""
+    """Listens until it is stopped. Raises a Problem if another server has the port or the GPU."""
     from jobs.queue.device_registration import tenancy
     from ui.addresses import api_address, require_free_port
     from ui.serving.gpu_lease import gpu_lease
@@ -30,7 +30,7 @@ def serve(settings: Settings) -> None:
 def _listen(settings: Settings) -> None:
     import uvicorn
 
-    from ui.api.app import Server, create_app
+    from ui.api.app import APIServer, create_app
 
     app = create_app(settings)
     config = uvicorn.Config(
@@ -43,7 +43,7 @@ def _listen(settings: Settings) -> None:
         proxy_headers=False,  # the guard reads them
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    server = Server(config)
+    server = APIServer(config)
     with suppress(KeyboardInterrupt):
         server.run()
     if not server.started:
@@ -54,22 +54,18 @@ def main() -> int:
     """Gives the exit code; a problem is one sentence."""
     try:
         require_extras("api")
-        serve(_settings())
+        from engine.device import prepare_process
+        from workbench.settings import get_settings
+        from workbench.store.private_folder import keep_temporary_files
+
+        settings = get_settings()
+        keep_temporary_files(settings)  # before Gradio reads where they go
+        prepare_process(settings.threads)  # before anything wakes torch
+        serve(settings)
     except Problem as problem:
         print(problem, file=sys.stderr)
         return 2
     return 0
-
-
-def _settings() -> Settings:
-    from engine.device import prepare_process
-    from workbench.settings import get_settings
-    from workbench.store.private_folder import keep_temporary_files
-
-    settings = get_settings()
-    keep_temporary_files(settings)  # before Gradio reads where they go
-    prepare_process(settings.threads)  # before anything wakes torch
-    return settings
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 from tests.journeys.conftest import trained_home
-from ui.api.app import Server, create_app
+from ui.api.app import APIServer, create_app
 from ui.cli.app import main
 from ui.generation.model_host import ModelHost
 from ui.present.model_use import completion_line, generate_line, notebook_lines, openai_lines
@@ -43,7 +43,7 @@ def served(home: Path, trained_home: Path, monkeypatch: pytest.MonkeyPatch) -> I
     config = uvicorn.Config(
         create_app(settings, ModelHost(settings), playground=False), port=settings.api_port, log_level="error"
     )
-    server = Server(config)
+    server = APIServer(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     until = time.monotonic() + 60

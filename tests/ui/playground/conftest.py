@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from ui.api.app import Server, create_app
+from ui.api.app import APIServer, create_app
 from workbench.settings import Settings
 
 
@@ -19,7 +19,7 @@ def url(
 ) -> Iterator[str]:
     """Where the playground is served, with the fake host."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    server = Server(
+    server = APIServer(
         uvicorn.Config(
             create_app(settings, host), port=settings.api_port, log_level="critical", timeout_graceful_shutdown=1
         )
