@@ -94,12 +94,13 @@ def history_html(page: ComparisonPage) -> str:
     )
 
 
-def _item(one: ComparisonHead) -> str:
-    when = time.strftime("%d %b %H:%M", time.localtime(one.created_at))
-    votes = ", ".join(CHOICES[vote.choice].format(a=vote.a, b=vote.b) for vote in one.votes)
-    models = html.escape(" · ".join(one.models))
+def _item(comparison: ComparisonHead) -> str:
+    when = time.strftime("%d %b %H:%M", time.localtime(comparison.created_at))
+    votes = ", ".join(CHOICES[vote.choice].format(a=vote.a, b=vote.b) for vote in comparison.votes)
+    models = html.escape(" · ".join(comparison.models))
+    prompt = html.escape(comparison.prompt.strip()[:90]) or "(empty)"
     return (
-        f'<a href="?r={html.escape(one.id, quote=True)}"><b>{html.escape(one.prompt.strip()[:90]) or "(empty)"}</b></a>'
+        f'<a href="?r={html.escape(comparison.id, quote=True)}"><b>{prompt}</b></a>'
         f"<small>{when} · {models}{f' · {html.escape(votes)}' if votes else ''}</small>"
     )
 
@@ -156,14 +157,14 @@ class Arena:
         """The memory, answers and panes, each pane with the model that was behind its letter."""
         if not memory.order:
             return [memory, *[gr.skip()] * (NUM_PANES * 4)]
-        answers = {place: replace(answer, is_blind=False) for place, answer in memory.answers.items()}
-        shown = [answer_html(answers[place]) if place in answers else gr.skip() for place in range(NUM_PANES)]
+        answers = {index: replace(answer, is_blind=False) for index, answer in memory.answers.items()}
+        shown = [answer_html(answers[index]) if index in answers else gr.skip() for index in range(NUM_PANES)]
         panes: list[Any] = []
-        for place in range(NUM_PANES):
-            if place >= len(memory.order):
+        for index in range(NUM_PANES):
+            if index >= len(memory.order):
                 panes += [gr.skip()] * 3
                 continue
-            panes += self._player.inputs_of(request.panes[memory.order[place]])
+            panes += self._player.inputs_of(request.panes[memory.order[index]])
         return [replace(memory, answers=answers, order=()), *shown, *panes]
 
     def history(self, search: str) -> str:

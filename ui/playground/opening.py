@@ -74,7 +74,9 @@ class Opening:
             gr.Info(NO_MODELS)
         address, card, faults = requested.address, requested.card, requested.faults
         sides = first_choice(models, address.models, self._mixtures())
-        panes = self._panes(models, sides if card is None else models_of_comparison(card), requested)
+        stored = [answer.manifest.model for answer in card.answers] if card else []
+        shown_models = [stored[index % len(stored)] for index in range(len(PANES))] if card else sides
+        panes = self._panes(models, shown_models, requested)
         known = [name for name in address.grid_models if name in {model.id for model in models}]
         faults += _unknown([name for name in address.grid_models if name not in known])
         notice = problem_html(not_used(faults)) if faults else ""
@@ -109,9 +111,9 @@ class Opening:
             _unknown(name for name in requested.address.models.values() if name and name not in by_name)
         )
         updates: list[Any] = []
-        for place, (pane, name) in enumerate(zip(PANES, wanted, strict=True)):
+        for index, (pane, name) in enumerate(zip(PANES, wanted, strict=True)):
             model = by_name.get(name)
-            manifest = answers[place].manifest if place < len(answers) else None
+            manifest = answers[index].manifest if index < len(answers) else None
             switches = self._switches(model, pane, requested, manifest)
             updates += [gr.update(choices=choices, value=model.id if model else None), *switches]
         return updates
@@ -146,12 +148,6 @@ class Opening:
 
 def _unknown(names: Iterable[str]) -> list[str]:
     return [f"There is no mixture or enabled expert “{name}”." for name in dict.fromkeys(names)]
-
-
-def models_of_comparison(card: ComparisonCard) -> list[str]:
-    """The models of all panes for a stored comparison."""
-    names = [one.manifest.model for one in card.answers]
-    return [names[place % len(names)] for place in range(len(PANES))]
 
 
 def restore_comparison(card: ComparisonCard) -> list[Any]:

@@ -65,17 +65,17 @@ class PaneAnswer:
     num_before: int = 0  # generations that wait for a slot before this one
     replayed: str = ""
 
-    def with_event(self, one: Token | Done) -> PaneAnswer:
-        """The answer with one more token, or with its end."""
-        if isinstance(one, Done):
-            return replace(self, done=one, manifest=self.manifest.after([one.drafting]))
-        row = tuple(one.weights.get(name, 0.0) for name in self.columns)
+    def with_event(self, event: Token | Done) -> PaneAnswer:
+        """The answer with event more token, or with its end."""
+        if isinstance(event, Done):
+            return replace(self, done=event, manifest=self.manifest.after([event.drafting]))
+        row = tuple(event.weights.get(name, 0.0) for name in self.columns)
         return replace(
             self,
-            texts=(*self.texts, one.text),
+            texts=(*self.texts, event.text),
             weights=(*self.weights, row),
-            gates=(*self.gates, one.gates),
-            token_ids=(*self.token_ids, one.id),
+            gates=(*self.gates, event.gates),
+            token_ids=(*self.token_ids, event.id),
         )
 
     @property
@@ -177,7 +177,7 @@ def problem_html(sentence: str) -> str:
     return f'<div class="problem" role="alert">{html.escape(sentence)}</div>'
 
 
-def stored_html(text: str) -> str:
+def plain_html(text: str) -> str:
     """The HTML of a stored text that is not made again."""
     return f'<div class="generated" tabindex="0" role="group" aria-label="Stored answer">{html.escape(text)}</div>'
 
