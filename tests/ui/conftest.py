@@ -20,7 +20,7 @@ from engine.errors import ContextLengthExceededError
 from engine.events import Candidate, Done, Echo, GateWeights, TextReading, Token
 from engine.inference.generate import Prompt
 from engine.loading.plan import GenerationPlan, HostUse
-from ui.api.app import Server, create_app
+from ui.api.app import APIServer, create_app
 from ui.cli.app import main
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
@@ -199,17 +199,17 @@ def wait_until() -> Callable[[Callable[[], bool]], None]:
 @pytest.fixture(autouse=True)
 def _nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever runs on this machine, a test that starts no server finds none."""
-    monkeypatch.setenv("WORKBENCH_API_PORT", str(_free_port()))
-    monkeypatch.setenv("WORKBENCH_STUDIO_PORT", str(_free_port()))
+    monkeypatch.setenv("WORKBENCH_API_PORT", str(unused_port()))
+    monkeypatch.setenv("WORKBENCH_STUDIO_PORT", str(unused_port()))
     get_settings.cache_clear()
 
 
 @pytest.fixture
 def free_port() -> int:
-    return _free_port()
+    return unused_port()
 
 
-def _free_port() -> int:
+def unused_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -233,7 +233,7 @@ def server(
     monkeypatch.setattr("ui.client.CONNECT_SECONDS", 60.0)
     app = create_app(settings, host, playground=False)
     config = uvicorn.Config(app, port=settings.api_port, log_level="error", timeout_graceful_shutdown=1)
-    server = Server(config)
+    server = APIServer(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     wait_until(lambda: server.started)

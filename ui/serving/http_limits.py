@@ -27,9 +27,7 @@ BODY_SECONDS, BODY_BYTES = 30.0, 32 << 10  # a body that brings less in so many 
 STALL_SECONDS = 30.0  # for which a client may leave an answer unread
 SEND_BYTES = 128 << 10  # that the system holds of an answer: Linux holds megabytes otherwise, an hour of tokens
 REST_SECONDS = 5.0  # for which the rest of a body is thrown away, so that the client can read why it was refused
-MAX_IDLE = (
-    256  # connections without a request, or with a refused one; the one that has waited longest makes room for the next
-)
+MAX_IDLE = 256  # connections without a request or with a refused one; the one that waited longest makes room
 
 Phase = Literal["header", "body", "answer", "rest"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -56,13 +55,6 @@ class Door:
 both_senders = pytest.mark.parametrize("send", ["in_form", "in_header"])
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await test()
-
-    asyncio.run(main())
-
-
 async def settle(tasks: list[asyncio.Task[Any]]) -> list[bool]:
     """Which of them are done, when all have gone as far as they can."""
     for _ in range(50):
@@ -87,7 +79,7 @@ def test_slow_tries_of_one_address_run_one_after_another_and_few_of_them_wait(se
         assert sum(isinstance(result, TooManyTriesError) for result in results) == 100 - MAX_WAITING
         assert not door.attempts._lines
 
-    run(test)
+    asyncio.run(test())
 
 
 @both_senders
@@ -101,7 +93,7 @@ def test_tries_that_came_before_the_first_failure_are_not_all_made(send: str) ->
         for task in tasks:
             task.cancel()
 
-    run(test)
+    asyncio.run(test())
 
 
 @both_senders
@@ -112,7 +104,7 @@ def test_wrong_tokens_of_one_address_do_not_slow_another(send: str) -> None:
         assert await getattr(door.attempts, send)(THERE, b"right")
         assert door.num_pauses == 0
 
-    run(test)
+    asyncio.run(test())
 
 
 def test_wrong_tokens_of_headers_and_of_forms_count_together() -> None:
@@ -124,7 +116,7 @@ def test_wrong_tokens_of_headers_and_of_forms_count_together() -> None:
         assert await door.attempts.in_form(HERE, b"right") == (THE_OWNER, True)
         assert door.num_pauses == 1
 
-    run(test)
+    asyncio.run(test())
 
 
 def test_a_right_token_in_a_header_is_not_slowed_at_an_address_that_sent_one_lately() -> None:
@@ -140,7 +132,7 @@ def test_a_right_token_in_a_header_is_not_slowed_at_an_address_that_sent_one_lat
         assert await door.attempts.in_header(HERE, b"right")
         assert door.num_pauses == 1
 
-    run(test)
+    asyncio.run(test())
 
 
 def test_many_right_tokens_at_once_are_no_failures() -> None:
@@ -150,7 +142,7 @@ def test_many_right_tokens_at_once_are_no_failures() -> None:
         assert await asyncio.gather(*together) == [THE_OWNER] * 50
         assert door.num_pauses == 0
 
-    run(test)
+    asyncio.run(test())
 
 
 def test_wrong_tokens_of_one_client_are_too_many_after_a_few() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -110,13 +110,6 @@ class Connection:
         self.protocol.connection_lost(None)
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await test()
-
-    asyncio.run(main())
-
-
 @both
 @pytest.mark.parametrize(
     "endless",
@@ -140,7 +133,7 @@ def test_a_header_without_end_is_answered_431_and_no_longer_read(kind: type[Any]
         connection.clock.pass_by(http_limits.REST_SECONDS)
         assert connection.wire.is_over
 
-    run(test)
+    asyncio.run(test())
 
 
 @both
@@ -154,7 +147,7 @@ def test_requests_within_the_limits_are_answered_one_after_another(kind: type[An
             assert answer.endswith(b"200000 bytes")
         assert not connection.wire.is_over
 
-    run(test)
+    asyncio.run(test())
 
 
 @both
@@ -172,7 +165,7 @@ def test_a_request_that_does_not_come_to_an_end_is_given_up(kind: type[Any], sen
         connection.clock.pass_by(http_limits.REST_SECONDS)
         assert connection.wire.is_over
 
-    run(test)
+    asyncio.run(test())
 
 
 @both
@@ -185,7 +178,7 @@ def test_a_long_body_that_keeps_coming_is_waited_for(kind: type[Any]) -> None:
             connection.clock.pass_by(http_limits.BODY_SECONDS)
         assert connection.wire.written.endswith(b"400000 bytes")
 
-    run(test)
+    asyncio.run(test())
 
 
 @both
@@ -200,7 +193,7 @@ def test_a_body_that_nobody_reads_does_not_hold_its_connection(kind: type[Any]) 
         connection.clock.pass_by(http_limits.REST_SECONDS)
         assert connection.wire.is_over
 
-    run(test)
+    asyncio.run(test())
 
 
 @both
@@ -213,7 +206,7 @@ def test_the_connection_that_has_waited_longest_ends_when_there_are_too_many(kin
             one.lose()
         assert not HTTPLimits._idle
 
-    run(test)
+    asyncio.run(test())
 
 
 @both
@@ -229,7 +222,7 @@ def test_connections_that_were_refused_count_among_those_that_wait(kind: type[An
         for one in (*refused, *waiting):
             one.lose()
 
-    run(test)
+    asyncio.run(test())
 
 
 @both
@@ -249,7 +242,7 @@ def test_the_end_of_an_answer_gives_the_next_header_no_more_bytes(kind: type[Any
         answers = await connection.send(half)
         assert b"HTTP/1.1 431 " in answers[len(b"HTTP/1.1 ") :]
 
-    run(test)
+    asyncio.run(test())
 
 
 class Pipelined:
@@ -297,7 +290,7 @@ def test_a_bad_request_behind_pipelined_ones_ends_them_all_and_answers_none() ->
             await asyncio.wait_for(app.disconnected.wait(), 60)
             assert app.num_started == 1
 
-    run(test)
+    asyncio.run(test())
 
 
 def test_a_client_that_leaves_ends_the_first_of_its_pipelined_requests() -> None:
@@ -309,7 +302,7 @@ def test_a_client_that_leaves_ends_the_first_of_its_pipelined_requests() -> None
             writer.transport.abort()
             await asyncio.wait_for(app.disconnected.wait(), 60)
 
-    run(test)
+    asyncio.run(test())
 
 
 @pytest.mark.parametrize("num_before", [1, 2])
@@ -329,7 +322,7 @@ def test_a_header_without_end_during_an_answer_ends_the_connection(num_before: i
         assert ended == ["/"]
 
     ended: list[str] = []
-    run(test)
+    asyncio.run(test())
 
 
 @both
@@ -358,4 +351,4 @@ def test_an_answer_that_is_not_read_ends_what_makes_it(kind: type[Any]) -> None:
         connection.lose()  # as the transport does then
         await asyncio.wait_for(ended.wait(), 60)
 
-    run(test)
+    asyncio.run(test())
