@@ -10,7 +10,7 @@ import streamlit as st
 
 from ui.errors import ServerDownError, ServerRefusedError
 from ui.present.text.formatting import duration, pluralize, size
-from ui.serving.doctor import ENOUGH_BYTES, Finding, check_artifacts, least_free, trashed_bytes
+from ui.serving.doctor import ENOUGH_BYTES, Finding, least_free, run_check, trashed_bytes
 from ui.serving.processes import WORKER, runs
 from ui.widgets.background import kept_client
 from workbench.answers.cards import JobCard
@@ -104,4 +104,4 @@ def artifacts_signs(settings: Settings) -> list[Sign]:
 
 @st.cache_data(ttl=60, show_spinner=False)  # the page looks every two seconds, and there may be many artifacts
 def _artifacts_finding(_settings: Settings) -> Finding:
-    return check_artifacts(_settings)
+    return run_check("Artifacts", _settings)
