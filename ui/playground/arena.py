@@ -12,6 +12,7 @@ import gradio as gr
 
 from engine.errors import Problem
 from ui.playground.address import CHAT, fits
+from ui.playground.mode_gates import table_html
 from ui.playground.player import Player
 from ui.playground.rounds import LETTERS, NUM_PANES, Memory, Round
 from ui.playground.view import PaneAnswer, answer_html, problem_html
@@ -70,16 +71,13 @@ def _rating(row: Rating) -> str:
 
 
 def _table(table: RatingTable) -> str:
-    rows = "".join(
-        f"<tr><td>{html.escape(row.label)}</td><td>{_rating(row)}</td><td>{row.num_votes}</td>"
-        f"<td>{row.wins} / {row.losses} / {row.ties}</td></tr>"
+    heads = ("Model", "Rating, 95 %", "Votes", "Won / lost / tied")
+    rows = (
+        [html.escape(row.label), _rating(row), str(row.num_votes), f"{row.wins} / {row.losses} / {row.ties}"]
         for row in table.rows
     )
-    return (
-        f"<table><caption>{html.escape(table.domain or 'All prompts')}: {html.escape(table.sentence)}.</caption>"
-        "<thead><tr><th>Model</th><th>Rating, 95 %</th><th>Votes</th><th>Won / lost / tied</th></tr></thead>"
-        f"<tbody>{rows}</tbody></table>"
-    )
+    caption = f"{html.escape(table.domain or 'All prompts')}: {html.escape(table.sentence)}."
+    return table_html(caption, [(head, "") for head in heads], rows)
 
 
 def history_html(page: ComparisonPage) -> str:
