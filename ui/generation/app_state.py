@@ -27,34 +27,22 @@ class Metrics:
     """Counters and histograms of one server."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "workbench_requests", "Requests by route and HTTP status.", ["route", "status"], registry=registry
+        self.registry = CollectorRegistry()
+        counter = partial(Counter, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry, buckets=SECONDS)
+        self.requests = counter("workbench_requests", "Requests by route and HTTP status.", ["route", "status"])
+        self.request_seconds = histogram("workbench_request_seconds", "Seconds until an answer was sent.", ["route"])
+        self.first_token_seconds = histogram(
+            "workbench_first_token_seconds", "Seconds from a request to its first text, with its wait."
         )
-        self.request_seconds = Histogram(
-            "workbench_request_seconds",
-            "Seconds until an answer was sent.",
-            ["route"],
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self.first_token_seconds = Histogram(
-            "workbench_first_token_seconds",
-            "Seconds from a request to its first text, with its wait.",
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self.between_tokens_seconds = Histogram(
+        self.between_tokens_seconds = histogram(
             "workbench_between_tokens_seconds",
             "Seconds between two tokens of an answer.",
             buckets=(0.001, 0.0025, 0.005, *SECONDS),
-            registry=registry,
         )
-        self.prompt_tokens = Counter("workbench_prompt_tokens", "Tokens of answered prompts.", registry=registry)
-        self.generated_tokens = Counter("workbench_generated_tokens", "Generated tokens.", registry=registry)
-        self.unfinished = Counter(
-            "workbench_unfinished_answers", "Answers that were cut or that failed.", registry=registry
-        )
+        self.prompt_tokens = counter("workbench_prompt_tokens", "Tokens of answered prompts.")
+        self.generated_tokens = counter("workbench_generated_tokens", "Generated tokens.")
+        self.unfinished = counter("workbench_unfinished_answers", "Answers that were cut or that failed.")
 
 
 MOST_FOLLOWERS = 32  # each reads the registry twice a second
@@ -95,3 +83,7 @@ class AppState:
             yield
         finally:
             self.followers.release()
+
+    def close(self) -> None:
+        """Refuses what waits and what is new; generations that run continue, and whoever follows a job is let go."""
+        self.slots.close()

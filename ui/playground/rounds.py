@@ -68,7 +68,7 @@ def chips_as(chips: dict[str, Any], manifest: Manifest) -> dict[str, Any]:
 
 def chips_with(chips: dict[str, Any], values: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """The chips as an address sets them, and a sentence for each value that cannot be used."""
-    settings, faults = read_members(values, _stored(chips))
+    settings, faults = read_members(values, _stored_settings(chips))
     return _with_switches(chips, {name: (one.is_on, one.weight) for name, one in settings.items()}), faults
 
 
@@ -83,10 +83,10 @@ def chips_chosen(chips: dict[str, Any], sent: Mapping[str, Any], without: str = 
 def chip_values(chips: Mapping[str, Any]) -> list[str]:
     """What was switched and weighed, as an address has it. The largest stored weight is 1."""
     now = {str(one["name"]): MemberSetting(bool(one["on"]), float(one["weight"])) for one in chips["experts"]}
-    return member_values(_stored(chips), now)
+    return member_values(_stored_settings(chips), now)
 
 
-def _stored(chips: Mapping[str, Any]) -> dict[str, MemberSetting]:
+def _stored_settings(chips: Mapping[str, Any]) -> dict[str, MemberSetting]:
     return {
         str(one["name"]): MemberSetting(bool(one["active"]), float(one["stored"]), HEAVIEST) for one in chips["experts"]
     }
