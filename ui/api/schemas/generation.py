@@ -277,7 +277,7 @@ class Generating(NeutralFields, MixFields):
     structured_outputs: dict[str, Any] | None = only("null")
 
     @model_validator(mode="after")
-    def _supported(self) -> Generating:
+    def _check_stop(self) -> Generating:
         if len(self.phrases()) > MAX_PHRASES:
             raise FieldError("stop", f"at most {MAX_PHRASES} phrases are supported, but it has {len(self.phrases())}")
         if "" in self.phrases():
