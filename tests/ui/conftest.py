@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +209,16 @@ def _nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def free_port() -> int:
     return unused_port()
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that runs in an event loop of its own."""
+
+    @wraps(test)
+    def run(*arguments: Any, **options: Any) -> None:
+        asyncio.run(test(*arguments, **options))
+
+    return run
 
 
 def unused_port() -> int:
