@@ -105,8 +105,8 @@ class Pane:
                 self.again = gr.Button("Regenerate", size="sm", elem_classes="link")
                 copy = gr.Button("Copy", size="sm", elem_classes="link")
                 copy.click(None, js=f"() => window.workbench.copy('{name}')", **PRIVATE)
-        self.switches = [self.chips, self.parts]  # which depend on the model
-        self.inputs = [self.model, *self.switches]  # of a generation, in the order of `rounds.PaneRequest`
+        self.switches: list[Any] = [self.chips, self.parts]  # which depend on the model
+        self.inputs: list[Any] = [self.model, *self.switches]  # of a generation, in the order of `rounds.PaneRequest`
 
 
 def build(state: AppState) -> gr.Blocks:
