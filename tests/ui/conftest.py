@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -22,7 +21,8 @@ from engine.errors import ContextLengthExceededError
 from engine.events import Candidate, Done, Echo, GateWeights, TextReading, Token
 from engine.inference.generate import Prompt
 from engine.loading.plan import GenerationPlan, HostUse
-from ui.api.app import APIServer, create_app
+from tests.api_server import serve_api, unused_port
+from ui.api.app import create_app
 from ui.cli.app import main
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
@@ -221,12 +221,6 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
     return run
 
 
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture
 def settings(mixed: Path, free_port: int, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Settings of a server and of those who look for it: a free port, two slots, a token."""
@@ -238,20 +232,11 @@ def settings(mixed: Path, free_port: int, monkeypatch: pytest.MonkeyPatch) -> Se
 
 
 @pytest.fixture
-def server(
-    settings: Settings, host: FakeHost, wait_until: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[uvicorn.Server]:
+def server(settings: Settings, host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> Iterator[uvicorn.Server]:
     """The API on its port, in a thread of this process; our client waits long for it, the machine may be loaded."""
     monkeypatch.setattr("ui.client.CONNECT_SECONDS", 60.0)
-    app = create_app(settings, host, playground=False)
-    config = uvicorn.Config(app, port=settings.api_port, log_level="error", timeout_graceful_shutdown=1)
-    server = APIServer(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    wait_until(lambda: server.started)
-    yield server
-    server.should_exit = True
-    thread.join()
+    with serve_api(create_app(settings, host, playground=False), settings.api_port) as server:
+        yield server
 
 
 def _artifact(session: Session, storage: Storage, kind: str) -> Artifact:

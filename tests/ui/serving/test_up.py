@@ -21,7 +21,7 @@ from streamlit.config import get_config_options
 
 from engine.subprocesses import python_environment
 from jobs.queue.submit import wait
-from tests.ui.conftest import unused_port
+from tests.api_server import unused_port
 from ui.addresses import require_free_port, require_safe_address
 from ui.cli.app import main
 from ui.client import Client
