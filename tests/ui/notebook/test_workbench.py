@@ -380,4 +380,5 @@ def test_each_object_shows_its_facts(wb: Workbench, small: NotebookMixture) -> N
     job = wb.job(wb.expert("small/court").card.job_id or "")
     assert "title='Train joint model small', state='done', percent='100'" in repr(job)
     for one in (small, job, wb.seed("seed"), wb.corpus("sea"), wb.domain("sea"), wb.expert("small/court")):
-        assert one._repr_html_().startswith(f"<table><tr><th>{type(one).__name__}</th><td>{one.name}</td></tr>")
+        sort = type(one).__name__.removeprefix("Notebook")
+        assert one._repr_html_().startswith(f"<table><tr><th>{sort}</th><td>{one.name}</td></tr>")
