@@ -54,18 +54,22 @@ def main() -> int:
     """Gives the exit code; a problem is one sentence."""
     try:
         require_extras("api")
-        from engine.device import prepare_process
-        from workbench.settings import get_settings
-        from workbench.store.private_folder import keep_temporary_files
-
-        settings = get_settings()
-        keep_temporary_files(settings)  # before Gradio reads where they go
-        prepare_process(settings.threads)  # before anything wakes torch
-        serve(settings)
+        serve(_settings())
     except Problem as problem:
         print(problem, file=sys.stderr)
         return 2
     return 0
+
+
+def _settings() -> Settings:
+    from engine.device import prepare_process
+    from workbench.settings import get_settings
+    from workbench.store.private_folder import keep_temporary_files
+
+    settings = get_settings()
+    keep_temporary_files(settings)  # before Gradio reads where they go
+    prepare_process(settings.threads)  # before anything wakes torch
+    return settings
 
 
 if __name__ == "__main__":
