@@ -26,8 +26,7 @@ from engine.text.dataset_source import DatasetSource
 from engine.text.formats import read_records
 from engine.text.import_report import ReadReport
 from engine.text.plain_text import pieces
-from engine.text.records import Record, Records, require_encodable, valid_text
-from engine.text.streams import TextFile, find_files, printable
+from engine.text.streams import Record, Records, TextFile, find_files, printable, require_encodable, valid_text
 
 MAX_NAME = 80  # characters of a domain's name
 _LOOK_AHEAD = 1000  # records in which further faults are counted, once an import is refused

@@ -23,10 +23,9 @@ import pyarrow.parquet as pq
 
 from engine.errors import CorpusError
 from engine.path_kinds import HEAD_BYTES, describe_head, describe_path
-from engine.text import records
+from engine.text import streams
 from engine.text.plain_text import read_plain
-from engine.text.records import Record, Records, Source, names_of
-from engine.text.streams import KNOWN_KINDS, TextFile, Unpacked, refuse_growth
+from engine.text.streams import KNOWN_KINDS, Record, Records, Source, TextFile, Unpacked, names_of, refuse_growth
 
 BATCH_ROWS = 64  # of a parquet table
 _CHUNK = 1 << 16
@@ -96,7 +95,7 @@ def unknown_format(file: TextFile) -> CorpusError:
 
 def _read_json(source: Source) -> Records:
     """One object per line; or an array, or objects over several lines, one after the other."""
-    start = source.stream.peek(records.PEEK_BYTES)[: records.PEEK_BYTES].lstrip()
+    start = source.stream.peek(streams.PEEK_BYTES)[: streams.PEEK_BYTES].lstrip()
     if start[:1] == b"[" or re.match(rb"\{\s*\n", start):
         yield from _read_json_values(source)
         return
@@ -178,7 +177,7 @@ class _JsonText:
             except _RepeatedFieldError as error:
                 raise self._source.fault(f"The record is not JSON ({error}).", "Fix it.", self.line) from None
             except json.JSONDecodeError as error:
-                if len(self._text) - self._position > records.MAX_RECORD_BYTES:
+                if len(self._text) - self._position > streams.MAX_RECORD_BYTES:
                     raise self._source.too_long(self.line) from None
                 if not self._read(size):
                     line = self.line + self._text.count("\n", self._position, error.pos)
@@ -220,7 +219,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _read_csv(source: Source, delimiter: str = ",") -> Records:
     """The rows of a table; another separator than the expected one is recognised, and noted."""
-    csv.field_size_limit(records.MAX_RECORD_BYTES)  # of the process; the default of 128 KiB is short for documents
+    csv.field_size_limit(streams.MAX_RECORD_BYTES)  # of the process; the default of 128 KiB is short for documents
     delimiter = _delimiter(source, delimiter)
     feed = _CsvLines(source)
     rows = csv.reader(feed, delimiter=delimiter, strict=True)
@@ -253,7 +252,7 @@ def _read_csv(source: Source, delimiter: str = ",") -> Records:
 
 def _delimiter(source: Source, expected: str) -> str:
     """What separates the columns: what a line `sep=` says, else the first of `_DELIMITERS` that shows the columns."""
-    head = source.stream.peek(records.PEEK_BYTES)[: records.PEEK_BYTES].decode("utf-8", "replace")
+    head = source.stream.peek(streams.PEEK_BYTES)[: streams.PEEK_BYTES].decode("utf-8", "replace")
     first = head.partition("\n")[0].rstrip("\r")
     if first[:4].lower() == "sep=":
         chosen = first[4:5] or "\t"  # a tab at the end of a line may have been cut
@@ -306,7 +305,7 @@ class _CsvLines:
                 raise item
             self._number, self.last = item
             self._size += len(self.last)
-            if self._size > records.MAX_RECORD_BYTES:
+            if self._size > streams.MAX_RECORD_BYTES:
                 raise self._source.too_long(self._first)
             yield self.last
 
@@ -367,7 +366,7 @@ def _parquet_rows(source: Source, table: Any) -> Records:
                 yield source.not_utf8(row, error.start + 1)
                 continue
             text = values[fields[0]]
-            if isinstance(text, str) and len(text) > records.MAX_RECORD_BYTES:
+            if isinstance(text, str) and len(text) > streams.MAX_RECORD_BYTES:
                 yield source.too_long(row)
                 continue
             size += len(str(text))

@@ -15,8 +15,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from engine.errors import TokenizerError
-from engine.foreign_files import read_bytes, read_text, short
-from engine.foreign_patterns import is_linear, patterns_in
+from engine.foreign_files import is_linear, patterns_in, read_bytes, read_text, short
 from engine.text.special_tokens import MAX_FILE_BYTES, SEPARATORS, convert_tokenizer, read_special_tokens, refused_as
 
 BOUNDARY = "<s>"  # begins and ends a document; id 0

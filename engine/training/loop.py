@@ -27,12 +27,11 @@ from engine.events import Evaluated, Event, Note, Saving, Step, TextSample, Trai
 from engine.models.compiled import compiling_failed
 from engine.models.expert_model import TrainableModel, require_separation, trainable
 from engine.models.likelihoods import Objective
-from engine.training.autocast import autocast_for
 from engine.training.data import Batch, BlockSampler, DomainText, LossMeans, counted_rows, num_counted_tokens, step_seed
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
-from engine.training.inspection import TrainingTensors, show
-from engine.training.memory import MemorySaving
+from engine.training.memory import MemorySaving, TrainingTensors, show
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
+from engine.training.precision import autocast_for
 from engine.training.run_state import RunState
 
 

@@ -2,7 +2,8 @@
 
 Weights, a gradient of each trained weight, and what the optimizer keeps of it are all there at every update, and so is
 the best copy of them with patience. Activations, libraries and working copies come on top, so what is refused here
-cannot run; what is not refused may still lack memory.
+cannot run; what is not refused may still lack memory. What a training really holds as it starts is shown to observers
+in this process, such as a probe of its costs.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from engine.models.compiled import checkpointable_layers, checkpointed_activatio
 from engine.models.discovery import routers
 from engine.models.expert_model import TrainableModel, trainable
 from engine.models.rows import Rows
-from engine.training.autocast import HasTensors, in_training_precision, precision_on
 from engine.training.checkpoint import KEPT
+from engine.training.data import BlockSampler
 from engine.training.distributed import local_part
-from engine.training.low_bits import frozen_in_4bit
+from engine.training.precision import HasTensors, frozen_in_4bit, in_training_precision, precision_on
 from engine.training.run_state import LEAST_BYTES, has_idle_cores
 
 _FLOAT32 = 4  # bytes of a weight in float32, and of each of AdamW's two moments
@@ -300,3 +301,55 @@ def fused_activations(model: Any) -> Iterator[None]:
     finally:
         for parent, name, child in places:
             setattr(parent, name, child)
+
+
+@dataclass(frozen=True)
+class TrainingTensors:
+    """The model, what of it is trained, with which optimizer, and on which batches."""
+
+    model: TrainableModel
+    parameters: Mapping[str, nn.Parameter]
+    optimizer: torch.optim.Optimizer
+    sampler: BlockSampler
+
+    def weight_bytes(self) -> int:
+        """Bytes of all weights and buffers; a tensor that stands in two places counts once."""
+        return _storage_bytes([*self.model.parameters(), *self.model.buffers()])
+
+    def trained_bytes(self) -> int:
+        """Bytes of what is trained, and so of its gradients."""
+        return _storage_bytes(self.parameters.values())
+
+    def num_trained(self) -> int:
+        """Trainable parameters."""
+        return sum(parameter.numel() for parameter in self.parameters.values())
+
+    def optimizer_bytes(self) -> int:
+        """Bytes of the optimizer's state; 0 before the first update."""
+        states = self.optimizer.state.values()
+        return _storage_bytes(value for state in states for value in state.values() if isinstance(value, Tensor))
+
+
+Observer = Callable[[TrainingTensors], None]
+_observers: list[Observer] = []
+
+
+@contextmanager
+def observed_by(observer: Observer) -> Iterator[None]:
+    """Calls the observer at the start of each training in this process, as long as the block lasts."""
+    _observers.append(observer)
+    try:
+        yield
+    finally:
+        _observers.remove(observer)
+
+
+def show(held: TrainingTensors) -> None:
+    """Called by a training before its first update."""
+    for observer in _observers:
+        observer(held)
+
+
+def _storage_bytes(tensors: Iterable[Tensor]) -> int:
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())

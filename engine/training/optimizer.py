@@ -14,7 +14,7 @@ from engine.errors import NonFiniteLossError
 from engine.models.expert_model import TrainableModel
 from engine.models.rows import Rows
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup, is_divided, local_part
-from engine.training.low_bits import Bf16AdamW, adamw_8bit
+from engine.training.precision import Bf16AdamW, adamw_8bit
 
 
 def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -> torch.optim.Optimizer:

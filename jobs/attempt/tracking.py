@@ -13,7 +13,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 
 from engine.errors import Problem
-from engine.extras import install_line
+from engine.plugins import install_line
 from jobs.attempt.reporting import Point
 from jobs.attempt.work import Work, append_to_log
 from jobs.trackers.tracker import Run, known_trackers

@@ -18,9 +18,9 @@ from typing import Any, TypeVar, cast
 
 from sqlalchemy.orm import Session
 
+from engine.device import Gpu
 from engine.errors import DamagedFileError
 from engine.events import Event, Note
-from engine.gpus import Gpu
 from engine.plugins import load_object
 from jobs.attempt.leftovers import MADE, WORK, NotedStorage
 from workbench.errors import DiskFullError, RegistryUnavailableError, StorageError, StoreFailedError
@@ -136,7 +136,7 @@ class Work:
     @property
     def environment(self) -> dict[str, Any]:
         """What the bits of this attempt depend on. It is in the results of trainings, for their replay."""
-        from engine.environment import current_environment  # loads torch
+        from engine.device import current_environment  # loads torch
 
         return asdict(current_environment(self.settings.device, self.settings.processes))
 

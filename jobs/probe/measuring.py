@@ -20,7 +20,7 @@ from engine.device import choose_device
 from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinished
 from engine.files import ArtifactRef, folder_size
 from engine.text.tokenizer import Tokenizer, load_tokenizer
-from engine.training.inspection import TrainingTensors
+from engine.training.memory import TrainingTensors
 from jobs.attempt.work import Claim, Work
 from workbench.answers.forecasts import BatchRow, TimeParts
 from workbench.kinds.kind import Probe

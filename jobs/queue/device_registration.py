@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from engine.gpus import Gpu, find_gpus
+from engine.device import Gpu, find_gpus
 from engine.training import launchers
 from jobs.attempt.attempt import host_name, new_owner
 from workbench.errors import BadSpecError, DiskFullError, NoRegistryError

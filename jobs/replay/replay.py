@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from sqlalchemy.orm import Session
 
-from engine.environment import Environment, current_environment
+from engine.device import Environment, current_environment
 from engine.errors import Problem
 from engine.events import Step
 from engine.files import sha256_of

@@ -15,7 +15,7 @@ from threading import Event, Thread
 from typing import IO, Any
 
 from engine.device import process_environment
-from engine.extras import require_extras
+from engine.plugins import require_extras
 from engine.subprocesses import python_command, python_environment
 from ui.addresses import (
     is_loopback,

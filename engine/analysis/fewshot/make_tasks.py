@@ -15,7 +15,7 @@ from engine.analysis.fewshot.tasks import TEMPLATE
 from engine.errors import CorpusError
 from engine.files import new_folder
 from engine.text.dataset_source import DatasetSource
-from engine.text.records import names_of
+from engine.text.streams import names_of
 
 LEAST = 8  # examples of each label, half of them demonstrations
 MOST_ROWS = 600_000  # of one split that are looked at: all of DBPedia, whose rows are sorted by their label

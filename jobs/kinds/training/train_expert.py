@@ -34,10 +34,10 @@ from engine.text.blocks import EvalSample, Tokens
 from engine.text.chat.own_template import template_folder
 from engine.text.chat.template import load_chat_template
 from engine.text.tokenizer import Tokenizer, load_tokenizer
-from engine.training.autocast import autocast_for
 from engine.training.data import DomainText
 from engine.training.loop import train
 from engine.training.memory import require_memory_to_build
+from engine.training.precision import autocast_for
 from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, last_losses, register_new_expert, store_base
 from jobs.kinds.shared.resume_guard import note_versions, read_inputs, write_inputs

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from engine.clusters.documents import load_documents
 from engine.clusters.sources import first_in_group as first_in_cluster_group
-from engine.environment import device_name, versions
+from engine.device import device_name, versions
 from engine.errors import Problem
 from engine.events import Event, Progress
 from engine.statistics.curves import Curve

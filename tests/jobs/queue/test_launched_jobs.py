@@ -11,8 +11,8 @@ import pytest
 from tiny_kind import job_spec
 from world import RunningWorkbench, eventually
 
+from engine.device import Gpu
 from engine.errors import LostNodeError
-from engine.gpus import Gpu
 from engine.training.launchers import LocalLauncher, RemoteHost, RemoteShellLauncher, SlurmLauncher
 from jobs.attempt.attempt import take
 from jobs.attempt.finish import outcome_of
