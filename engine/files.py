@@ -82,23 +82,15 @@ def new_folder(
     try:
         yield aside
         write_manifest(aside, hashes)
-        _open_weights(aside)
+        mode = (aside / MANIFEST).stat().st_mode & 0o777
+        for file in aside.rglob("*.safetensors"):  # created for their owner only; whoever reads the manifest may too
+            file.chmod(mode)
         for file in [*aside.rglob("*"), aside]:
             sync(file)
         complete(aside)
         _put(aside, path, replace)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _open_weights(folder: Path) -> None:
-    """Whoever may read the manifest may read the weights: safetensors creates its files for their owner only.
-
-    Other files keep their modes: a backup holds some that are private on purpose.
-    """
-    mode = (folder / MANIFEST).stat().st_mode & 0o777
-    for file in folder.rglob("*.safetensors"):
-        file.chmod(mode)
 
 
 def aside_of(path: Path, mark: str) -> Path:

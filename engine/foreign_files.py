@@ -24,10 +24,6 @@ from engine.errors import EngineError, ModelError
 _REMEDY = "Get the folder again from where it was published."
 
 
-class _RepeatedKeyError(ValueError):
-    """A JSON object that has a key twice."""
-
-
 def confined(folder: Path, name: str, error: type[EngineError] = ModelError) -> Path | None:
     """The real path of a file directly in the folder; None where there is none.
 
@@ -97,9 +93,7 @@ def read_object(
     if text is None:
         return None
     try:
-        value = json.loads(text, object_pairs_hook=_distinct)
-    except _RepeatedKeyError as cause:
-        raise error(f"{folder / name} has the key “{cause}” twice.", _REMEDY) from None
+        value = json.loads(text, object_pairs_hook=without_repeats)
     except RecursionError:
         raise error(f"{folder / name} is nested too deeply.", _REMEDY) from None
     except ValueError as cause:
@@ -109,12 +103,17 @@ def read_object(
     return value
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in values:
-            raise _RepeatedKeyError(short(key))
-        values[key] = value
+class RepeatedKeyError(ValueError):
+    """A JSON object that names a key twice."""
+
+
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object (for `object_pairs_hook`); raises RepeatedKeyError."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise RepeatedKeyError(f"it names “{short(twice)[:40]}” twice")
     return values
 
 
@@ -193,14 +192,10 @@ def _is_safe(branches: Sequence[Sequence[_Item]]) -> bool:
         return True
     if [item.text for item in items] == [r"\s", _BEFORE_SPACE]:  # one step back, and it holds
         return True
-    return len(branches) > 1 and _reads_on(items[: first + 1], branches[1]) and _is_safe(branches[1:])
-
-
-def _reads_on(before: Sequence[_Item], branch: Sequence[_Item]) -> bool:
-    """Whether a branch begins as the one before it, so that it reads at once what that has read before it failed."""
-    start = branch[: len(before)]
+    # the next branch begins as this one, so that it reads at once what this one has read before it failed
+    before, start = items[: first + 1], branches[1][: first + 1] if len(branches) > 1 else []
     is_same = [item.text for item in start] == [item.text for item in before]
-    return is_same and start[:-1] == before[:-1] and start[-1].is_endless
+    return is_same and start[:-1] == before[:-1] and start[-1].is_endless and _is_safe(branches[1:])
 
 
 def _branches(pattern: str) -> list[list[_Item]]:

@@ -44,7 +44,10 @@ def find_plugins(
     these modules are imported; else all modules, those of folders too, in alphabetical order. Raises BadPluginError.
     """
     descriptors: dict[str, Descriptor] = {}
-    for origin, value in _each([*_built_in(package, attribute), *_offered(group)]):
+    modules = ((name, getattr(import_module(name), attribute, None)) for name in _modules(package))
+    built_in = [(name, value) for name, value in modules if value is not None]
+    points = sorted(_entry_points(group), key=lambda point: point.name)
+    for origin, value in _each([*built_in, *((f"{point.name} ({point.value})", _load(point)) for point in points)]):
         if not isinstance(value, kind):
             raise BadPluginError(
                 f"The plug-in {origin} is a {type(value).__name__}, not a {kind.__name__}.", "Correct its entry point."
@@ -81,11 +84,6 @@ def _each(origins: list[tuple[str, object]]) -> Iterator[tuple[str, object]]:
             yield origin, descriptor
 
 
-def _built_in(package: str, attribute: str) -> list[tuple[str, object]]:
-    values = [(name, getattr(import_module(name), attribute, None)) for name in _modules(package)]
-    return [(name, value) for name, value in values if value is not None]
-
-
 def _modules(package: str) -> Iterator[str]:
     modules = list(pkgutil.iter_modules(import_module(package).__path__, f"{package}."))
     descriptors = [f"{module.name}.descriptor" for module in modules if module.ispkg]
@@ -97,11 +95,6 @@ def _modules(package: str) -> Iterator[str]:
             yield from _modules(module.name)
         else:
             yield module.name
-
-
-def _offered(group: str) -> list[tuple[str, object]]:
-    points = sorted(_entry_points(group), key=lambda point: point.name)
-    return [(f"{point.name} ({point.value})", _load(point)) for point in points]
 
 
 @cache

@@ -176,7 +176,7 @@ def place(
     """
     order = np.argsort(as_ids(clustering.document_ids))
     fitted = as_ids(clustering.document_ids)[order], clustering.clusters.labels_N[order]
-    stream, parts, done = iter(documents), [_empty(clustering)], 0
+    stream, parts, done = iter(documents), [_columns(clustering, [], fitted, map_share)], 0
     while batch := list(islice(stream, BATCH)):
         parts.append(_columns(clustering, batch, fitted, map_share))
         done += len(batch)
@@ -194,7 +194,7 @@ def _columns(
     ids_N = as_ids([document.id for document in batch])
     places = places_of(ids_N, fitted[0])
     labels_N = np.where(places >= 0, fitted[1][places], placed.labels_N)
-    is_mapped_N = np.array([int(document.id[-8:], 16) < map_share * 2**32 for document in batch])
+    is_mapped_N = np.array([int(document.id[-8:], 16) < map_share * 2**32 for document in batch], dtype=np.bool_)
     return {
         "ids_N": ids_N,
         "labels_N": labels_N.astype(np.int32),
@@ -208,22 +208,6 @@ def _columns(
         "is_mapped_N": is_mapped_N,
         "vectors_MD": placed.vectors_ND[is_mapped_N].astype(np.float32),
     }
-
-
-def _empty(clustering: FittedClustering) -> Columns:
-    """Empty columns."""
-    flags = ("is_blank_N", "is_fitted_N", "is_pinned_N", "is_mapped_N")
-    types: dict[str, Any] = {
-        "ids_N": "S32",
-        "labels_N": np.int32,
-        "splits_N": np.uint8,
-        "sources_N": np.int32,
-        "num_bytes_N": np.int64,
-        "squared_distances_N": np.float32,
-        **dict.fromkeys(flags, np.bool_),
-    }
-    empty: Columns = {name: np.empty(0, dtype=dtype) for name, dtype in types.items()}
-    return {**empty, "vectors_MD": np.empty((0, clustering.embedder.dimension), dtype=np.float32)}
 
 
 def _in_order(columns: Columns) -> tuple[ClusteredDocuments, Mapped]:

@@ -53,11 +53,6 @@ class ReadRequest:
     def is_over(self) -> bool:
         return self.error is not None or not self.num_left
 
-    def end_if_cancelled(self) -> bool:
-        if self.is_cancelled():
-            self.error = CancelledError()
-        return self.error is not None
-
 
 class PassQueue:
     """Requests to one model. One of the threads that wait computes the next pass; so no thread outlives its stream.
@@ -140,7 +135,10 @@ class PassQueue:
 
         Cancelled requests are over: their streams wait for the rest of a prompt no longer.
         """
-        wanted = [one for one in self._waiting if not one.end_if_cancelled()]
+        for request in self._waiting:
+            if request.is_cancelled():
+                request.error = CancelledError()
+        wanted = [request for request in self._waiting if request.error is None]
         if len(wanted) == 1 and not [*self._returning]:
             return [(one, one.num_left) for one in wanted]
         prompts = sum(len(one.keys) for one in wanted if one.num_left > 1)

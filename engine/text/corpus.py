@@ -195,11 +195,11 @@ def _documents(path: Path, options: ReadOptions, report: ReadReport) -> Iterator
 def _records(file: TextFile, options: ReadOptions, report: ReadReport, start: int) -> Records:
     """The records of a file; a fault that ends it early is the last item."""
 
-    def seen(num_bytes: int) -> None:
+    def count_bytes(num_bytes: int) -> None:
         report.bytes_read = start + num_bytes
 
     try:
-        yield from read_records(file, options.fields, seen, options.either, report.note)
+        yield from read_records(file, options.fields, count_bytes, options.either, report.note)
     except CorpusChangedError:
         raise  # the rest of the file would be of another moment
     except CorpusError as fault:
@@ -252,7 +252,8 @@ class _DocumentReader:
         others = (self._options.domain_field, self._options.group_field)
         conversation = conversation_of(values, shape, others, self._options.leave_out)
         self._shape = shape
-        self._report.count_fields(conversation.not_read)
+        counts = self._report.fields_not_read
+        counts.update({name: counts.get(name, 0) + 1 for name in conversation.not_read})
         return as_text(conversation.messages), as_stored(conversation.messages, conversation.template_kwargs)
 
 

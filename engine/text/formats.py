@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.errors import CorpusError
+from engine.foreign_files import RepeatedKeyError, without_repeats
 from engine.path_kinds import HEAD_BYTES, describe_head, describe_path
 from engine.text import streams
 from engine.text.plain_text import read_plain
@@ -105,7 +106,7 @@ def _read_json(source: Source) -> Records:
         elif item[1].strip():
             line, text = item
             try:
-                yield _record_of(source, json.loads(text, object_pairs_hook=_without_repeats), line)
+                yield _record_of(source, json.loads(text, object_pairs_hook=without_repeats), line)
             except RecursionError:
                 yield source.fault("The line is JSON that is nested too deeply.", "Remove the nesting.", line)
             except ValueError as error:
@@ -144,7 +145,7 @@ class _JsonText:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._json = json.JSONDecoder(object_pairs_hook=_without_repeats)
+        self._json = json.JSONDecoder(object_pairs_hook=without_repeats)
         self._text, self._position, self._is_complete = "", 0, False
         self.line = 1
 
@@ -174,7 +175,7 @@ class _JsonText:
                     return value
             except RecursionError:
                 raise self._source.fault("The record is nested too deeply.", "Remove the nesting.", self.line) from None
-            except _RepeatedFieldError as error:
+            except RepeatedKeyError as error:
                 raise self._source.fault(f"The record is not JSON ({error}).", "Fix it.", self.line) from None
             except json.JSONDecodeError as error:
                 if len(self._text) - self._position > streams.MAX_RECORD_BYTES:
@@ -202,19 +203,6 @@ class _JsonText:
             raise self._source.not_utf8(line, error.start + 1) from None
         self._text, self._position = self._text[self._position :] + more, 0
         return True
-
-
-class _RepeatedFieldError(ValueError):
-    """An object names a field twice."""
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _RepeatedFieldError(f"it names “{twice[:40]}” twice")
-    return values
 
 
 def _read_csv(source: Source, delimiter: str = ",") -> Records:

@@ -48,11 +48,13 @@ class Coordinator:
         self.lost: int | None = None  # the node that does not answer any more
         self._num_nodes, self._endpoint = num_nodes, ""
         self._connections: list[_Connection] = []
-        self._folder = None if address else _socket_folder()
-        if self._folder is None:
+        self._folder: Path | None = None
+        if address:
             self._listener = _listen(address)
             self.address = "{}:{}".format(*self._listener.getsockname())
-        else:
+        else:  # a new folder that only this user reads, with a path short enough for a socket
+            is_short = len(os.fsencode(tempfile.gettempdir())) <= MOST_FOLDER_BYTES
+            self._folder = Path(tempfile.mkdtemp(prefix="workbench-", dir=None if is_short else "/tmp"))
             self.address = str(self._folder / "socket")
             self._listener = socket.socket(socket.AF_UNIX)
             self._listener.bind(self.address)
@@ -140,12 +142,6 @@ class Coordinator:
         self._connections.remove(one)
         self._selector.unregister(one.socket)
         one.socket.close()
-
-
-def _socket_folder() -> Path:
-    """A new folder that only this user reads, with a path short enough for a socket: in /tmp if need be."""
-    is_short = len(os.fsencode(tempfile.gettempdir())) <= MOST_FOLDER_BYTES
-    return Path(tempfile.mkdtemp(prefix="workbench-", dir=None if is_short else "/tmp"))
 
 
 def _listen(address: str) -> socket.socket:

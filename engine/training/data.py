@@ -121,11 +121,6 @@ def no_answers(domain: str, split: str = "held-out") -> TrainingError:
 _ALL = ""  # all domains' text in one row; no domain has this name
 
 
-def _every_row(expert: str, num_rows: int) -> range:
-    del expert
-    return range(num_rows)
-
-
 @dataclass
 class BlockSampler:
     """Walks each domain's blocks in a new order every epoch; equal numbers for every domain (DEMix §4.1).
@@ -138,7 +133,7 @@ class BlockSampler:
     block_size: int
     sequences_per_domain: int
     seed: int
-    rows_of: Callable[[str, int], range] = _every_row
+    rows_of: Callable[[str, int], range] = lambda _, num_rows: range(num_rows)
     balanced: bool = True
     max_sequences: int | None = None  # of each domain's blocks only so many take part, evenly spread
     separate: bool = False  # conversations of one block are kept apart

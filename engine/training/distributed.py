@@ -160,16 +160,15 @@ class RankGroup(ProcessGroup):
 
     def own_state(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Parts of what is divided; else what the first process of those that have it writes."""
-        return {name: tensor for name, tensor in state.items() if is_divided(tensor) or self._is_first(expert_of(name))}
+        own = {}
+        for name, tensor in state.items():
+            expert, colon, _ = name.partition("/")[2].partition(":")
+            if is_divided(tensor) or self._is_first(expert if colon else None):
+                own[name] = tensor
+        return own
 
     def _is_first(self, key: str | None) -> bool:
         return self.rank == (0 if key is None else self.layout.group(key).start)
-
-
-def expert_of(name: str) -> str | None:
-    """The expert of a tensor that is named `kind/expert:place`; None for a shared one."""
-    expert, colon, _ = name.partition("/")[2].partition(":")
-    return expert if colon else None
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:

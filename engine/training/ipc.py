@@ -143,10 +143,11 @@ class ParentConnection:
 
 def report_error(folder: Path, rank: int, error: BaseException, parent: ParentConnection | None = None) -> None:
     """Reports the error that ended a process."""
+    lines = str(error).strip().splitlines() or ["no message"]
     record = {
         "rank": rank,
         "kind": type(error).__name__,
-        "problem": error.problem if isinstance(error, Problem) else _last_line(error),
+        "problem": error.problem if isinstance(error, Problem) else lines[-1][:500],
         "next_step": error.next_step if isinstance(error, Problem) else "",
         "errno": error.errno if isinstance(error, OSError) else None,
         "lacks_memory": isinstance(error, Exception) and is_out_of_memory(error),
@@ -211,10 +212,6 @@ def _error_of(name: str, rank: int, record: dict[str, Any]) -> Exception:
     what = f"{name} raised an unexpected error: {record['kind']}: {record['problem']}"
     lacks_memory = bool(record.get("lacks_memory"))
     return LostRankError(what, f"{_LOG} {_SMALLER}" if lacks_memory else _LOG, rank=rank, lacks_memory=lacks_memory)
-
-
-def _last_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or ["no message"])[-1][:500]
 
 
 _END_SECONDS = 60.0  # torchrun needs a moment to see who failed, and then ends all

@@ -261,8 +261,8 @@ def _local(folder: Path) -> list[str]:
 
 def _endpoint(parent: ParentConnection) -> str:
     """Where the first of several nodes listens: at the address by which it reaches the parent, which tells all."""
-    address = parent.own_address
-    return f"{address}:{_free_port(address)}"
+    with socket.create_server((parent.own_address, 0)) as listener:
+        return "{}:{}".format(*listener.getsockname())
 
 
 def _joined(parent: ParentConnection, launch: Launch, node: int) -> list[str]:
@@ -274,11 +274,6 @@ def _joined(parent: ParentConnection, launch: Launch, node: int) -> list[str]:
     endpoint = parent.answer().decode()
     conf = f"--rdzv-conf=is_host={'true' if node == 0 else 'false'}"
     return [f"--nnodes={len(launch.num_processes)}", f"--local-addr={address}", f"--rdzv-endpoint={endpoint}", conf]
-
-
-def _free_port(address: str) -> int:
-    with socket.create_server((address, 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def _interface_of(address: str) -> str:

@@ -247,19 +247,11 @@ class _Training:
                 "these weights are not saved" if step else "nothing was updated",
             )
         self.state.add_evaluation(step, means)
-        return Evaluated(step, means | self._watched(), samples=self._samples(step))
-
-    def _watched(self) -> dict[str, float]:
-        if self.watch is None:
-            return {}
+        is_sampled = self.sample is not None and bool(step or self.watch or self.config.patience)
         with autocast_for(self.config.precision, self.model.device):
-            return dict(self.watch())
-
-    def _samples(self, step: int) -> Sequence[TextSample]:
-        if self.sample is None or not (step or self.watch or self.config.patience):
-            return ()
-        with autocast_for(self.config.precision, self.model.device):
-            return self.sample(step)
+            watched = self.watch() if self.watch else {}
+            samples = self.sample(step) if self.sample and is_sampled else ()
+        return Evaluated(step, {**means, **watched}, samples=samples)
 
 
 def _require_finite(loss: float, what: str, consequence: str) -> None:

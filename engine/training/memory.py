@@ -86,11 +86,8 @@ class Needs:
     def _words(self) -> str:
         parts = {"weights": self.weights, "gradients": self.gradients, "optimizer": self.optimizer, "best": self.best}
         listed = ", ".join(f"{name} {megabytes(size)}" for name, size in parts.items() if size)
-        return f"{megabytes(self.on_device)} of {self._memory} ({listed})"
-
-    @property
-    def _memory(self) -> str:
-        return "the GPU's memory" if self._has_gpu else "memory"
+        memory = "the GPU's memory" if self._has_gpu else "memory"
+        return f"{megabytes(self.on_device)} of {memory} ({listed})"
 
     def excess(self) -> str:
         """Why it does not fit here, as a sentence; empty where it may, and where free memory is not known."""
@@ -112,7 +109,7 @@ def least_needs(
     held = 2 if config.precision == "bf16_weights" else _FLOAT32
     own = {id(one) for one in trained.values()}
     every = list(_distinct([*model.parameters(), *model.buffers()]))
-    in_fp32 = precision_on(config.precision, device) == "fp32"
+    in_fp32, has_8bit = precision_on(config.precision, device) == "fp32", config.optimizer == "adamw_8bit"
     frozen = [_frozen_bytes(one, config, in_fp32, device) for one in every if id(one) not in own]
     return Needs(
         device=device,
@@ -120,7 +117,7 @@ def least_needs(
         result=sum(_bytes(one) for one in _distinct(trained.values())),
         weights=sum(frozen) + held * sum(sizes),
         gradients=held * sum(sizes),
-        optimizer=sum(_moment_bytes(size, config) for size in sizes),
+        optimizer=sum(2 * size * (1 if has_8bit and size >= _SMALLEST_8BIT else _FLOAT32) for size in sizes),
         best=held * sum(sizes) if config.patience else 0,
     )
 
@@ -181,12 +178,6 @@ def _frozen_bytes(tensor: Tensor, config: TrainingConfig, in_fp32: bool, device:
         return own.numel() // 2
     is_half = own.dtype in (torch.float16, torch.bfloat16)
     return _FLOAT32 * own.numel() if is_half and in_fp32 else _bytes(own)
-
-
-def _moment_bytes(size: int, config: TrainingConfig) -> int:
-    """Bytes of the two moments of a parameter of so many numbers."""
-    is_8bit = config.optimizer == "adamw_8bit" and size >= _SMALLEST_8BIT
-    return 2 * size if is_8bit else 2 * _FLOAT32 * size
 
 
 def _bytes(tensor: Tensor) -> int:

@@ -162,8 +162,7 @@ def is_of_first_rule(session: Session, row: Expert) -> bool:
 def old_masks(session: Session, storage: Storage, name: str) -> str:
     """What an expert's card says where the first rule masked otherwise than the present one; else empty."""
     from engine.errors import EngineError
-    from engine.text.chat.own_template import template_folder
-    from engine.text.chat.template import load_chat_template
+    from engine.text.chat.template import load_chat_template, template_folder
     from engine.text.tokenizer import load_tokenizer
 
     row = expert_row(session, name)

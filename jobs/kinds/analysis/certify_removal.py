@@ -29,7 +29,7 @@ from engine.inference.ensemble import Ensemble
 from engine.mixing.posterior import PosteriorGate
 from engine.statistics.estimates import LEVEL
 from engine.text.blocks import Tokens
-from engine.text.chat.own_template import template_folder
+from engine.text.chat.template import template_folder
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.resume_guard import report_reproducible_from

@@ -17,7 +17,7 @@ from engine.methods.base import Method
 from engine.methods.registry import get_method
 from engine.models.expert_model import TrainableModel
 from engine.statistics.perplexity import perplexity_of
-from engine.text.chat.own_template import copy_template
+from engine.text.chat.template import copy_template
 from engine.text.tokenizer import Tokenizer
 from jobs.attempt.work import Events, Work
 from jobs.kinds.shared.resume_guard import mask_rule

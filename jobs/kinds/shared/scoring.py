@@ -26,8 +26,7 @@ from engine.loading.loaded_base import load_base
 from engine.methods.multi_expert_files import read_limits
 from engine.models.expert_model import ExpertModel, require_context
 from engine.text.blocks import EvalSample, Tokens
-from engine.text.chat.own_template import template_folder
-from engine.text.chat.template import load_chat_template
+from engine.text.chat.template import load_chat_template, template_folder
 from engine.text.split_names import HeldOutSplit
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Events, Work

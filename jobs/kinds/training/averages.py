@@ -21,8 +21,7 @@ from engine.methods.moe.checkpoint import as_moe
 from engine.methods.registry import get_method, method_of
 from engine.mixing.gate_type import build_gate
 from engine.models.multi_expert import MultiExpertModel
-from engine.text.chat.own_template import copy_template, template_folder
-from engine.text.chat.template import load_chat_template
+from engine.text.chat.template import copy_template, load_chat_template, template_folder
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.expert_files import HeldOut, keep_expert, register_new_expert

@@ -20,7 +20,7 @@ from engine.methods.base import Method
 from engine.methods.export import export_model
 from engine.methods.registry import method_of
 from engine.packed_file import write_packed
-from engine.text.chat.own_template import add_turn_ends, copy_template, template_folder
+from engine.text.chat.template import add_turn_ends, copy_template, template_folder
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.gguf import convert, find_converter

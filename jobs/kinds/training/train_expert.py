@@ -31,8 +31,7 @@ from engine.mixing.cluster import Routing
 from engine.mixing.gate_type import build_gate
 from engine.models.expert_model import ExpertModel, require_context
 from engine.text.blocks import EvalSample, Tokens
-from engine.text.chat.own_template import template_folder
-from engine.text.chat.template import load_chat_template
+from engine.text.chat.template import load_chat_template, template_folder
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import train

@@ -14,8 +14,14 @@ from transformers import AutoTokenizer
 from engine.errors import ChatTemplateError
 from engine.files import EXPERT_CARD
 from engine.text.chat import template_process
-from engine.text.chat.own_template import add_turn_ends, copy_template, stop_ids, template_folder
-from engine.text.chat.template import ChatTemplate, load_chat_template
+from engine.text.chat.template import (
+    ChatTemplate,
+    add_turn_ends,
+    copy_template,
+    load_chat_template,
+    stop_ids,
+    template_folder,
+)
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from tests.engine.chat_shapes import CHATS, MARKED, chat_folder, ids_of
 from tests.engine.tokenizer_shapes import byte_level

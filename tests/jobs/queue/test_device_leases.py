@@ -13,7 +13,7 @@ from sqlalchemy import select
 from tiny_kind import job_spec
 from world import RunningWorkbench, eventually
 
-from engine import device as engine_device
+from engine import device as hardware
 from engine.device import Gpu, address_of, numbers_of
 from jobs.attempt import leased_devices
 from jobs.attempt.attempt import attempt, take
@@ -346,15 +346,13 @@ def test_a_worker_that_sees_two_of_four_gpus_leases_them_by_uuid_and_shows_their
 def test_gpus_that_cannot_be_listed_are_reported_and_not_leased(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(engine_device, "has_driver", lambda: True)
-    monkeypatch.setattr(
-        engine_device, "python_command", lambda _: [sys.executable, "-c", "raise SystemExit('no driver')"]
-    )
-    assert engine_device.find_gpus() == []
+    monkeypatch.setattr(hardware, "has_driver", lambda: True)
+    monkeypatch.setattr(hardware, "python_command", lambda _: [sys.executable, "-c", "raise SystemExit('no driver')"])
+    assert hardware.find_gpus() == []
     assert "jobs lease none" in (shown := capsys.readouterr().err)
     assert "no driver" in shown
     listing = '[{"uuid": "u", "number": "3", "name": "H100", "memory_bytes": 5, "address": "GPU-u"}]'
-    monkeypatch.setattr(engine_device, "python_command", lambda _: [sys.executable, "-c", f"print('{listing}')"])
-    assert engine_device.find_gpus() == [Gpu("u", "3", "H100", 5, "GPU-u")]
-    monkeypatch.setattr(engine_device, "has_driver", lambda: False)
-    assert engine_device.find_gpus() == []
+    monkeypatch.setattr(hardware, "python_command", lambda _: [sys.executable, "-c", f"print('{listing}')"])
+    assert hardware.find_gpus() == [Gpu("u", "3", "H100", 5, "GPU-u")]
+    monkeypatch.setattr(hardware, "has_driver", lambda: False)
+    assert hardware.find_gpus() == []
