@@ -1,7 +1,10 @@
-"""What a computation runs on: the device and its memory, the GPUs of the machine, and what else its bits depend on.
+"""What a computation runs on: the device and its memory, GPUs, processes of Python, and what else its bits depend on.
 
 Importing this loads no torch. `python -m engine.device` prints the GPUs as JSON, looked up in another process so that
 the caller takes no memory of them; with the name of a device, the UUID of the GPU that it means.
+
+Processes run this project's own code, and nothing of the folder they start in: `python -m` takes modules from the
+current folder first, so a file there that is called engine.py would stand in for ours.
 """
 
 from __future__ import annotations
@@ -20,10 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import ModelError, NextStep, TrainingError
-from engine.subprocesses import python_command
 
 if TYPE_CHECKING:
     import torch
+import signal
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
 
@@ -165,6 +168,18 @@ def require_gpus(num_processes: int, device: str) -> None:
             f"Each process must have a GPU of its own, but there are {num_processes} processes and {gpus} GPUs.",
             f"Choose at most {gpus} processes, or the device cpu." if gpus else "Choose the device cpu.",
         )
+
+
+@contextmanager
+def preserve_threads() -> Iterator[int]:
+    """Restores torch's thread count afterwards, since a library (such as numba) may change it for the process."""
+    import torch
+
+    threads = torch.get_num_threads()
+    try:
+        yield threads
+    finally:
+        torch.set_num_threads(threads)
 
 
 _is_on = ContextVar("shapes_only", default=False)
@@ -330,3 +345,28 @@ def gpu_uuid(device: str) -> str:
 
 if __name__ == "__main__":
     print(gpu_uuid(sys.argv[1]) if sys.argv[1:] else json.dumps([asdict(gpu) for gpu in _list_gpus()]))
+
+
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+def python_command(module: str, *arguments: str) -> list[str]:
+    """The command line that runs a module with this Python, whatever lies in the current folder."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def end_session(leader: int) -> None:
+    """Asks every process of a session to end, but its leader: also those with a process group of their own (Linux)."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            pid = int(folder.name)
+            if pid != leader and os.getsid(pid) == leader:
+                os.kill(pid, signal.SIGTERM)
+
+
+def python_environment(inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Variables for such a process and all that it starts: each finds the code that this one runs, and no other."""
+    own = [str(_ROOT)] if (_ROOT / "pyproject.toml").is_file() else []  # installed, every Python here finds it
+    # An empty entry stands for the current folder, and comes first even so.
+    theirs = [one for one in inherited.get("PYTHONPATH", "").split(os.pathsep) if one and one not in own]
+    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(own + theirs)}

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from engine.errors import CorpusError
 from engine.events import Progress
 from engine.text.corpus import Document
-from engine.text.parquet_rows import CHAT_SCHEMA, SCHEMA, Row, SortedRows, Table, num_rows, read_groups, read_rows
+from engine.text.parquet_rows import CHAT_SCHEMA, SCHEMA, Row, SortedRows, Table, num_rows, read_rows
 from engine.text.split_names import HELD_OUT_FIRST, HELD_OUT_SPLITS, SPLITS, Split
 
 TEST_SHARE = 0.05
@@ -83,13 +82,6 @@ def read_split(domain_folder: Path, split: Split) -> Iterator[Row]:
 def count_documents(domain_folder: Path, split: str) -> int:
     """The number of documents in a split, without reading them."""
     return num_rows(domain_folder / f"{split}.parquet")
-
-
-def first_in_group(domain_folder: Path, split: str) -> NDArray[np.int32]:
-    """For each row of a split, in order, the index of the first row of the same group."""
-    first: dict[str, int] = {}
-    names = (name for rows in read_groups(domain_folder / f"{split}.parquet") for _, name in rows)
-    return np.array([first.setdefault(name, number) for number, name in enumerate(names)], dtype=np.int32)
 
 
 def place_of(group: str) -> float:

@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Protocol
 
-from engine.device import require_gpus
+from engine.device import python_environment, require_gpus
 from engine.errors import LostNodeError, LostRankError, NextStep, TrainingError
 from engine.events import Event, Progress
-from engine.subprocesses import python_environment
 from engine.training.coordinator import Coordinator
 from engine.training.ipc import (
     GO,

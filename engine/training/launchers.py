@@ -24,9 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from engine.device import process_environment, require_gpus
+from engine.device import process_environment, python_command, python_environment, require_gpus
 from engine.errors import TrainingError
-from engine.subprocesses import python_command, python_environment
 from engine.training.ipc import Launch, ParentConnection, report_error, report_failure
 
 

@@ -30,8 +30,7 @@ from engine.models.likelihoods import Objective
 from engine.training.data import Batch, BlockSampler, DomainText, LossMeans, counted_rows, num_counted_tokens, step_seed
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.memory import MemorySaving, TrainingTensors, show
-from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
-from engine.training.precision import autocast_for
+from engine.training.optimizer import autocast_for, clip_and_step, gradient_groups, learning_rate, make_optimizer
 from engine.training.run_state import RunState
 
 

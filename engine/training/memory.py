@@ -28,7 +28,7 @@ from engine.models.rows import Rows
 from engine.training.checkpoint import KEPT
 from engine.training.data import BlockSampler
 from engine.training.distributed import local_part
-from engine.training.precision import HasTensors, frozen_in_4bit, in_training_precision, precision_on
+from engine.training.optimizer import HasTensors, frozen_in_4bit, in_training_precision, precision_on
 from engine.training.run_state import LEAST_BYTES, has_idle_cores
 
 _FLOAT32 = 4  # bytes of a weight in float32, and of each of AdamW's two moments

@@ -27,7 +27,7 @@ from engine.models.likelihoods import TokenScores
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from engine.training.distributed import Layout, RankGroup
-from engine.training.precision import hold_in_training_precision
+from engine.training.optimizer import hold_in_training_precision
 
 _FORWARD_METHODS = ("losses", "token_scores")
 

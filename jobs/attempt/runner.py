@@ -19,10 +19,9 @@ from contextlib import suppress
 from functools import partial
 from typing import NoReturn
 
-from engine.device import VISIBLE, prepare_process
+from engine.device import VISIBLE, end_session, prepare_process
 from engine.errors import Problem
 from engine.events import Event, Progress, Requirements, Step
-from engine.subprocesses import end_session
 from jobs.attempt.attempt import attempt, host_name, new_owner, take
 from jobs.attempt.reporting import sentence
 from jobs.attempt.work import Claim

@@ -17,9 +17,8 @@ from typing import Any, Literal
 
 import psutil
 
-from engine.device import left_in_container, process_environment
+from engine.device import left_in_container, process_environment, python_command, python_environment
 from engine.files import folder_size
-from engine.subprocesses import python_command, python_environment
 from jobs.probe.processes import Places, placed, places_of, processes_of, with_processes
 from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpecError

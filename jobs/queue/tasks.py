@@ -28,9 +28,8 @@ from typing import NamedTuple
 from celery import Celery
 from celery.signals import worker_shutting_down
 
-from engine.device import process_environment
+from engine.device import end_session, process_environment, python_command, python_environment
 from engine.errors import Problem
-from engine.subprocesses import end_session, python_command, python_environment
 from jobs.attempt.attempt import new_owner, take
 from jobs.attempt.finish import SMALLER, AttemptOutcome, finish
 from jobs.attempt.job_log import upload_log

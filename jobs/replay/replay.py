@@ -18,12 +18,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from sqlalchemy.orm import Session
 
-from engine.device import Environment, current_environment
+from engine.device import Environment, current_environment, preserve_threads
 from engine.errors import Problem
 from engine.events import Step
 from engine.files import sha256_of
 from engine.text.chat.answers import OLD_RULE
-from engine.threads import preserve_threads
 from jobs.attempt.leftovers import REPLAY, kept_step, put_into
 from jobs.attempt.reporting import Point, points_of
 from jobs.attempt.work import Claim, load_runner

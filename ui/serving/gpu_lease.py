@@ -17,8 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.device import has_driver
-from engine.subprocesses import python_command
+from engine.device import has_driver, python_command
 from ui.addresses import api_address
 from ui.errors import GpuTakenError, UiError
 

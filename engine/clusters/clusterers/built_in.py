@@ -15,12 +15,11 @@ if TYPE_CHECKING:
 
 def _find(vectors_ND: Floats, config: ClusterConfig) -> Iterator[Progress | Clusters]:
     """Finds clusters by the method of the config; imports torch only now."""
-    from engine.clusters import balanced_assignment, kmeans
+    from engine.clusters import kmeans
 
     if config.method == "random":
         return kmeans.random_clusters(vectors_ND, config)
-    is_balanced = config.method == "balanced"
-    assign = balanced_assignment.balanced_assignment if is_balanced else kmeans.nearest_assignment
+    assign = kmeans.balanced_assignment if config.method == "balanced" else kmeans.nearest_assignment
     return kmeans.kmeans(vectors_ND, config, assign)
 
 

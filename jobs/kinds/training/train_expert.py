@@ -36,7 +36,7 @@ from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import train
 from engine.training.memory import require_memory_to_build
-from engine.training.precision import autocast_for
+from engine.training.optimizer import autocast_for
 from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, last_losses, register_new_expert, store_base
 from jobs.kinds.shared.resume_guard import note_versions, read_inputs, write_inputs

@@ -21,7 +21,7 @@ from engine.training import loop
 from engine.training.distributed import ProcessGroup
 from engine.training.loop import train
 from engine.training.memory import TrainingTensors, observed_by
-from engine.training.precision import frozen_in_4bit
+from engine.training.optimizer import frozen_in_4bit
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of bitsandbytes, on CPUs
 CONFIG = TrainingConfig(

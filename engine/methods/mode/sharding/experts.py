@@ -39,8 +39,7 @@ from engine.training.checkpoint import (
 )
 from engine.training.data import step_seed
 from engine.training.distributed import ProcessGroup
-from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer
-from engine.training.precision import in_training_precision
+from engine.training.optimizer import GradientGroup, clip_and_step, in_training_precision, make_optimizer
 
 
 def serve(model: ModeModel, base_sha256: str, folder: Path | None = None) -> bool:

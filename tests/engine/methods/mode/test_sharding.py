@@ -38,7 +38,7 @@ from engine.training.checkpoint import evaluation_history_at, newest_step
 from engine.training.data import DomainText
 from engine.training.distributed import SINGLE_PROCESS
 from engine.training.loop import train
-from engine.training.precision import autocast_for
+from engine.training.optimizer import autocast_for
 from tests.engine.methods.mode.backbones import FAMILIES, dropping, mode_model, some_ids
 from tests.engine.methods.mode.processes import Plan, Shown, seen, together
 
