@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,9 +40,10 @@ class ArtifactRef:
             return verify_folder(self.folder, self.sha256)
         try:
             sha256 = sha256_of(self.folder / MANIFEST)
-            stats = stats_of(self.folder, [MANIFEST, *_listed(self.folder / MANIFEST)])
+            seen = {name: (self.folder / name).stat() for name in (MANIFEST, *_listed(self.folder / MANIFEST))}
         except (OSError, ValueError):
             return verify_folder(self.folder, self.sha256)  # which names what is wrong
+        stats = {name: [one.st_size, one.st_ino, one.st_mtime_ns, one.st_ctime_ns] for name, one in seen.items()}
         if self.sha256 in (None, sha256) and was_verified(self.record, sha256, stats):
             return sha256
         verified = verify_folder(self.folder, self.sha256)
@@ -267,12 +268,6 @@ def _put_first(aside: Path, path: Path) -> None:
 
 
 Stats = dict[str, list[int]]
-
-
-def stats_of(folder: Path, names: Iterable[str]) -> Stats:
-    """Size, inode and times of the files in a folder; raises OSError where one is missing."""
-    seen = {name: (folder / name).stat() for name in names}
-    return {name: [one.st_size, one.st_ino, one.st_mtime_ns, one.st_ctime_ns] for name, one in seen.items()}
 
 
 def was_verified(record: Path, sha256: str, stats: Stats) -> bool:

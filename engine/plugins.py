@@ -47,7 +47,9 @@ def find_plugins(
     modules = ((name, getattr(import_module(name), attribute, None)) for name in _modules(package))
     built_in = [(name, value) for name, value in modules if value is not None]
     points = sorted(_entry_points(group), key=lambda point: point.name)
-    for origin, value in _each([*built_in, *((f"{point.name} ({point.value})", _load(point)) for point in points)]):
+    offered = [(f"{point.name} ({point.value})", _load(point)) for point in points]
+    found = ((origin, value if isinstance(value, tuple) else (value,)) for origin, value in [*built_in, *offered])
+    for origin, value in ((origin, descriptor) for origin, several in found for descriptor in several):
         if not isinstance(value, kind):
             raise BadPluginError(
                 f"The plug-in {origin} is a {type(value).__name__}, not a {kind.__name__}.", "Correct its entry point."
@@ -76,12 +78,6 @@ def missing_package(name: str) -> str:
         if name.startswith(start) and not any(one.startswith(start) for one in present):
             return f"It is in the package {package}, which is not installed."
     return ""
-
-
-def _each(origins: list[tuple[str, object]]) -> Iterator[tuple[str, object]]:
-    for origin, value in origins:
-        for descriptor in value if isinstance(value, tuple) else (value,):
-            yield origin, descriptor
 
 
 def _modules(package: str) -> Iterator[str]:

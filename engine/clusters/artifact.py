@@ -23,12 +23,11 @@ from safetensors.numpy import load_file, save_file
 
 from engine.clusters.centroids import Clusters, Labels, squared_distances
 from engine.clusters.clusterer_type import clusterer_type
-from engine.clusters.documents import ClusteredDocuments, Mapped
+from engine.clusters.documents import ClusteredDocuments, Mapped, SourceDocument, as_ids, places_of
 from engine.clusters.embedders.base import AnyEmbedder, Vectors
 from engine.clusters.embedders.hidden_states import HiddenStateEmbedder, load_hidden_states
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, load_tfidf
 from engine.clusters.kmeans import drawn_cluster
-from engine.clusters.sources import SourceDocument, as_ids, places_of
 from engine.errors import DamagedFileError, EngineError
 from engine.events import Progress
 from engine.files import ArtifactRef, folder_size

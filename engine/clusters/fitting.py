@@ -23,11 +23,10 @@ from engine.clusters.artifact import BATCH, FittedClustering
 from engine.clusters.centroids import Clusters, Labels, is_divided, positions, squared_lengths
 from engine.clusters.clusterer_type import clusterer_type
 from engine.clusters.config import ClusterConfig, TfidfConfig
-from engine.clusters.documents import ClusteredDocuments
+from engine.clusters.documents import ClusteredDocuments, as_ids, places_of
 from engine.clusters.embedders.base import AnyEmbedder
 from engine.clusters.embedders.tfidf_svd import BY_HIDDEN_STATES, TfidfEmbedder, UnspacedText, fit_tfidf, load_tfidf
 from engine.clusters.kmeans import find_clusters
-from engine.clusters.sources import as_ids, places_of
 from engine.errors import DamagedFileError, EngineError
 from engine.events import Progress, forward_progress
 from engine.text.parquet_rows import num_rows, read_rows

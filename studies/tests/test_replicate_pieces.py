@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.clusters.sources import as_ids, first_in_group
+from engine.clusters.documents import as_ids, first_in_group
 from engine.files import ArtifactRef, new_folder
 from engine.text.parquet_rows import Table
 from engine.text.split_names import SPLITS

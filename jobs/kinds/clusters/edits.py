@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from engine.clusters.artifact import open_clustering
 from engine.clusters.centroids import squared_distances
 from engine.clusters.config import ClusterConfig
-from engine.clusters.documents import ClusteredDocuments, load_documents
+from engine.clusters.documents import ClusteredDocuments, load_documents, write_sample
 from engine.clusters.fitting import (
     ClusterSplit,
     Edited,
@@ -29,7 +29,6 @@ from engine.clusters.fitting import (
     split_cluster,
     words_of,
 )
-from engine.clusters.sources import write_sample
 from engine.events import Progress
 from engine.text.split_names import SPLITS
 from jobs.attempt.work import Events, JobRun, Register, Work

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy.orm import Session
 
-from engine.clusters.documents import load_documents
-from engine.clusters.sources import document_ids, first_in_group
+from engine.clusters.documents import document_ids, first_in_group, load_documents
 from engine.device import device_name, versions
 from engine.errors import Problem
 from engine.events import Event, Progress

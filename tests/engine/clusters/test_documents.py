@@ -13,9 +13,17 @@ import pytest
 
 from engine.clusters.artifact import place
 from engine.clusters.config import ClusterConfig, TfidfConfig
-from engine.clusters.documents import ClusteredDocuments, Mapped, join, load_documents, load_mapped
+from engine.clusters.documents import (
+    ClusteredDocuments,
+    Mapped,
+    SourceDocument,
+    as_ids,
+    hex_of,
+    join,
+    load_documents,
+    load_mapped,
+)
 from engine.clusters.fitting import ClusterSplit, Fitted, fit, merge_clusters, pin_documents, split_cluster, words_of
-from engine.clusters.sources import SourceDocument, as_ids, hex_of
 from engine.errors import CorpusError, DamagedFileError, EngineError
 from engine.text.corpus import Document
 from engine.text.parquet_rows import Table
