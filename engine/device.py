@@ -328,10 +328,10 @@ def _list_gpus() -> list[Gpu]:
 
     count, is_nvidia = torch.cuda.device_count(), torch.version.hip is None
     gpus = []
-    for number, one in zip(numbers_of(count), map(torch.cuda.get_device_properties, range(count)), strict=True):
-        uuid = str(one.uuid)
-        address = address_of(uuid, one.name, number) if is_nvidia else ""  # AMD's driver has UUIDs of another form
-        gpus.append(Gpu(uuid, number, one.name, one.total_memory, address))
+    for number, gpu in zip(numbers_of(count), map(torch.cuda.get_device_properties, range(count)), strict=True):
+        uuid = str(gpu.uuid)
+        address = address_of(uuid, gpu.name, number) if is_nvidia else ""  # AMD's driver has UUIDs of another form
+        gpus.append(Gpu(uuid, number, gpu.name, gpu.total_memory, address))
     return gpus
 
 

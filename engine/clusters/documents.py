@@ -76,9 +76,9 @@ def first_in_group(folders: Sequence[Path], sorted_N: Ids) -> NDArray[np.intp]:
     for path in (folder / f"{split}.parquet" for folder in folders for split in HELD_OUT_FIRST):
         for rows in read_groups(path):
             places = places_of(as_ids([id for id, _ in rows]), sorted_N)
-            for (_, name), place in zip(rows, places.tolist(), strict=True):
-                if place >= 0:
-                    wholes_N[place] = first.setdefault(name, place)
+            for (_, name), index in zip(rows, places.tolist(), strict=True):
+                if index >= 0:
+                    wholes_N[index] = first.setdefault(name, index)
     return wholes_N
 
 
@@ -176,10 +176,10 @@ def cut_documents(domain: Path, length: int, folder: Path) -> Iterator[Progress]
     for split in SPLITS:
         rows, seen = SortedRows(folder / "unsorted"), set[bytes]()
         for row in read_rows(domain / f"{split}.parquet"):
-            for one in _pieces(row, length):
-                if (key := bytes.fromhex(one["id"])) not in seen:
+            for piece in _pieces(row, length):
+                if (key := bytes.fromhex(piece["id"])) not in seen:
                     seen.add(key)
-                    rows.add(one)
+                    rows.add(piece)
             if rows.waiting_bytes >= MEMORY_BYTES:
                 rows.flush()
             done += 1
@@ -303,11 +303,11 @@ class ClusteredDocuments:
         digits = id.lower()
         if not 8 <= len(digits) <= 64 or set(digits) - set("0123456789abcdef"):
             return None
-        place = int(np.searchsorted(self.ids_N, as_ids([digits.ljust(64, "0")])[0]))
-        if place == len(self) or not self.id(place).startswith(digits):
+        index = int(np.searchsorted(self.ids_N, as_ids([digits.ljust(64, "0")])[0]))
+        if index == len(self) or not self.id(index).startswith(digits):
             return None
-        is_unique = place + 1 == len(self) or not self.id(place + 1).startswith(digits)
-        return place if is_unique else None
+        is_unique = index + 1 == len(self) or not self.id(index + 1).startswith(digits)
+        return index if is_unique else None
 
     def changes(self, present_ids: Ids) -> Changes:
         """The differences between present documents (sorted ids) and those of the clustering."""

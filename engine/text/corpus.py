@@ -230,7 +230,7 @@ class _DocumentReader:
                 raise CorpusError(f"The domain name “{printable(domain[:MAX_NAME])}” is not allowed: {allowed}.")
         except CorpusError as fault:
             remedy = fault.next_step or "Fix or remove the record."
-            return CorpusError(fault.problem + record.place, remedy, path=self._name, line=record.line)
+            return CorpusError(fault.problem + record.position, remedy, path=self._name, line=record.line)
         return Document(text, domain, group, f"{self._name}:{record.line}", messages)
 
     def _content(self, values: Mapping[str, Any]) -> tuple[str, str | None]:

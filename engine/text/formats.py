@@ -113,10 +113,10 @@ def _read_json(source: Source) -> Records:
                 yield source.fault(f"The line is not JSON ({error}).", "Fix or remove it.", line)
 
 
-def _record_of(source: Source, value: object, line: int, place: str = "") -> Record | CorpusError:
+def _record_of(source: Source, value: object, line: int, position: str = "") -> Record | CorpusError:
     if isinstance(value, dict):
-        return Record(line, value, place=place)
-    problem = f"The line must be a JSON object, got a {type(value).__name__}.{place}"
+        return Record(line, value, position=position)
+    problem = f"The line must be a JSON object, got a {type(value).__name__}.{position}"
     return source.fault(problem, 'Write {"text": "…"}.', line)
 
 
@@ -133,8 +133,8 @@ def _read_json_values(source: Source) -> Records:
             raise source.fault("A comma is missing between two records of the array.", "Fix the file.", text.line)
         text.is_at_end()
         number, before, line = number + 1, line, text.line
-        place = f" It is record {number:,} of the array." if is_array and line == before else ""
-        yield _record_of(source, text.value(), line, place)
+        position = f" It is record {number:,} of the array." if is_array and line == before else ""
+        yield _record_of(source, text.value(), line, position)
     if not text.is_at_end():
         raise source.fault("Something follows the end of the array.", "Write one record per line.", text.line)
 

@@ -51,7 +51,7 @@ def store_documents(
     Yields progress in bytes: `done_bytes()` of `total_bytes`, or else the text stored so far.
     Raises CorpusError without a document, or when a domain has fewer than three groups.
     """
-    domains: dict[str | None, _Domain] = {}
+    domains: dict[str | None, _DomainWriter] = {}
     num_bytes = waiting = reported = 0
     for document in documents:
         if document.domain not in domains:
@@ -59,7 +59,7 @@ def store_documents(
                 problem = f"The domain field has more than {MAX_DOMAINS} values."
                 raise CorpusError(problem, "Choose a field whose values many records share.")
             unsorted, is_chat = folder / f"unsorted{len(domains)}", document.messages is not None
-            domains[document.domain] = _Domain(document.domain, unsorted, split_of, is_chat)
+            domains[document.domain] = _DomainWriter(document.domain, unsorted, split_of, is_chat)
         domain = domains[document.domain]
         waiting -= domain.rows.waiting_bytes
         num_bytes += domain.add(document)
@@ -90,7 +90,7 @@ def place_of(group: str) -> float:
     return int.from_bytes(digest[:6]) / 2**48  # a float holds 48 bits exactly, so 1 is never reached
 
 
-def _write_domains(domains: list[_Domain], folder: Path, num_bytes: int) -> Iterator[Progress]:
+def _write_domains(domains: list[_DomainWriter], folder: Path, num_bytes: int) -> Iterator[Progress]:
     if not domains:
         raise CorpusError("The corpus has no documents.", "Add text.")
     summaries = []
@@ -103,7 +103,7 @@ def _write_domains(domains: list[_Domain], folder: Path, num_bytes: int) -> Iter
     (folder / "summary.json").write_text(json.dumps({"domains": summaries}, indent=1), encoding="utf-8")
 
 
-class _Domain:
+class _DomainWriter:
     """A domain that is being written."""
 
     def __init__(self, name: str | None, unsorted: Path, split_of: SplitOf | None, is_chat: bool) -> None:

@@ -303,7 +303,7 @@ class Record:
     line: int
     values: Mapping[str, Any]
     offset: int | None = None  # bytes of the file read so far, if the stream does not count them
-    place: str = ""  # added to a fault where the line does not say enough
+    position: str = ""  # added to a fault where the line does not say enough
 
 
 Records = Iterator[Record | CorpusError]  # a fault stands for a record that is left out

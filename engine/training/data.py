@@ -298,11 +298,11 @@ class LossMeans:
     def by_domain(self) -> dict[str, float]:
         """The mean loss of every domain in the batches; a domain without a token that counts is left out."""
         places: dict[str, list[int]] = {}
-        for place, name in enumerate(self._domains):
-            places.setdefault(name, []).append(place)
+        for row, name in enumerate(self._domains):
+            places.setdefault(name, []).append(row)
         if self._counted_ANT is None:
             by_row = self._by_row()
-            return {name: fmean(by_row[place] for place in some) for name, some in places.items()}
+            return {name: fmean(by_row[row] for row in some) for name, some in places.items()}
         losses_MT, counted_MT = self._losses_ANT.flatten(0, 1), self._counted_ANT.flatten(0, 1)
         return {
             name: _mean(losses_MT[some], counted_MT[some]) for name, some in places.items() if counted_MT[some].any()

@@ -218,13 +218,13 @@ def first_row(tensor: Tensor) -> int:
     return min(rows, mesh.get_local_rank() * -(-rows // mesh.size()))
 
 
-def part_like(full: Tensor, own: Tensor) -> Tensor:
+def part_like(full: Tensor, held: Tensor) -> Tensor:
     """The part of a full tensor that corresponds to what this process holds of `own`; a number stays as it is."""
-    if not is_divided(own) or full.dim() == 0:
+    if not is_divided(held) or full.dim() == 0:
         return full
     from torch.distributed.tensor import distribute_tensor
 
-    return distribute_tensor(full.to(own.device), own.device_mesh, own.placements, src_data_rank=None)
+    return distribute_tensor(full.to(held.device), held.device_mesh, held.placements, src_data_rank=None)
 
 
 def copy_aside(tensor: Tensor) -> Tensor:

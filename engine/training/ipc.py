@@ -217,30 +217,28 @@ def _error_of(name: str, rank: int, record: dict[str, Any]) -> Exception:
 _END_SECONDS = 60.0  # torchrun needs a moment to see who failed, and then ends all
 
 
-def main(place: Path, work: Callable[[Path, int, int, ParentConnection | None], None]) -> NoReturn:
-    """Does the work of (place, rank, number of ranks, parent) and ends: nothing that a library left keeps it alive."""
+def main(folder: Path, work: Callable[[Path, int, int, ParentConnection | None], None]) -> NoReturn:
+    """Does the work of (folder, rank, number of ranks, parent) and ends: nothing that a library left keeps it alive."""
     prepare_process()
-
-    rank, line = int(os.environ["RANK"]), place.is_dir()
+    rank, line = int(os.environ["RANK"]), folder.is_dir()
     parent = None
     try:
-        parent = ParentConnection(Launch.read(place)) if line else None
+        parent = ParentConnection(Launch.read(folder)) if line else None
         if parent is not None:
             parent.introduce("rank", rank)
-        work(place, rank, int(os.environ["WORLD_SIZE"]), parent)
+        work(folder, rank, int(os.environ["WORLD_SIZE"]), parent)
     except BaseException as error:
         traceback.print_exc()
         if isinstance(error, LostRankError):
             time.sleep(_END_SECONDS)  # the word is with the one that failed
         elif line:
-            report_error(place, rank, error, parent)
+            report_error(folder, rank, error, parent)
         _exit(1)
     _exit(0)
 
 
 def drive(events: Iterator[Event], team: ProcessGroup, parent: ParentConnection | None) -> None:
     """Goes on while the parent wants more; what it wants is asked by the first process and done by all."""
-
     for event in events:
         wanted = True
         if parent and team.rank == 0:

@@ -190,9 +190,9 @@ def _distinct(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
     seen: set[int] = set()
     for tensor in tensors:
         own = local_part(tensor)
-        place = id(tensor) if own.is_meta else own.untyped_storage().data_ptr()
-        if place not in seen:
-            seen.add(place)
+        address = id(tensor) if own.is_meta else own.untyped_storage().data_ptr()
+        if address not in seen:
+            seen.add(address)
             yield tensor
 
 

@@ -68,9 +68,9 @@ def in_training_precision(
     try:
         yield
     finally:
-        for one, dtype in stored:
-            one.grad = None
-            one.data = one.data.to(dtype)
+        for tensor, dtype in stored:
+            tensor.grad = None
+            tensor.data = tensor.data.to(dtype)
 
 
 def hold_in_training_precision(
@@ -82,9 +82,9 @@ def hold_in_training_precision(
     """
     every = chain(model.parameters(), model.buffers()) if precision_on(precision, device) == "fp32" else trained
     held = torch.bfloat16 if precision == "bf16_weights" else torch.float32
-    stored = {id(one): (one, one.dtype) for one in every if one.dtype in _FLOATS - {held}}
-    for one, _ in stored.values():
-        one.data = one.data.to(held)
+    stored = {id(tensor): (tensor, tensor.dtype) for tensor in every if tensor.dtype in _FLOATS - {held}}
+    for tensor, _ in stored.values():
+        tensor.data = tensor.data.to(held)
     return list(stored.values())
 
 
@@ -191,10 +191,10 @@ def _frozen_maps(model: nn.Module) -> Iterable[tuple[nn.Module, str, nn.Linear]]
     """Frozen linear maps with their parents and names; those that others share weights with are left out."""
     uses: dict[int, int] = {}
     for module in model.modules():
-        for one in module.parameters(recurse=False):
-            uses[id(one)] = uses.get(id(one), 0) + 1
-    decoders: list[Any] = [one for one in model.modules() if hasattr(one, "get_output_embeddings")]
-    heads = {id(one.get_output_embeddings()) for one in decoders}
+        for weight in module.parameters(recurse=False):
+            uses[id(weight)] = uses.get(id(weight), 0) + 1
+    decoders: list[Any] = [weight for weight in model.modules() if hasattr(weight, "get_output_embeddings")]
+    heads = {id(weight.get_output_embeddings()) for weight in decoders}
     for path, parent in model.named_modules():
         for name, child in parent.named_children():
             is_map = type(child) is nn.Linear and not child.weight.requires_grad and uses[id(child.weight)] == 1

@@ -113,7 +113,7 @@ def expert_facts(session: Session, row: Expert) -> ExpertFacts:
 def _domain(row: Domain) -> DomainFacts:
     source = row.corpus.source
     name = source.removeprefix(_DATASET).partition(",")[0] if source.startswith(_DATASET) else ""
-    dataset = DatasetSource.parse(name).place
+    dataset = DatasetSource.parse(name).dataset
     return DomainFacts(row.name, row.num_documents, row.num_words, row.num_bytes, row.corpus.licence, dataset)
 
 

@@ -128,7 +128,7 @@ def download_task(name: str, folder: Path, *, most: int) -> DatasetSource:
     drawn: dict[str, list[Pair]] = {}
     for split in dict.fromkeys(task.splits.values()):
         parts = [part for part in _PARTS if task.splits[part] == split]
-        of_split = DatasetSource(source.place, source.config, source.revision, split)
+        of_split = DatasetSource(source.dataset, source.config, source.revision, split)
         rows = _drawn(_labelled(of_split, task), most * len(parts))
         drawn |= {part: rows[place :: len(parts)] for place, part in enumerate(parts)}
     if missing := [part for part in _PARTS if not drawn[part]]:

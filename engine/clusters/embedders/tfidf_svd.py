@@ -87,15 +87,15 @@ class TfidfEmbedder(Embedder[GrowingText]):
 
     def extend(self, state: GrowingText, piece: str) -> GrowingText:
         ended, tail = split_open(state.tail + piece)
-        return self._with_words(replace(state, tail=tail), words(ended, self.config.numbers))
+        return self._add_counts(replace(state, tail=tail), words(ended, self.config.numbers))
 
     def vector(self, state: GrowingText) -> Vectors:
-        state = self._with_words(state, [word_of(state.tail, self.config.numbers)])
+        state = self._add_counts(state, [word_of(state.tail, self.config.numbers)])
         length = np.sqrt(state.squared_length)
         vector_D: Vectors = self._scale(state.sum_D[None] / length if length else state.sum_D[None])[0]
         return vector_D
 
-    def _with_words(self, state: GrowingText, added: Iterable[str]) -> GrowingText:
+    def _add_counts(self, state: GrowingText, added: Iterable[str]) -> GrowingText:
         """The state with more words, whose counts are copied once; unknown words change nothing."""
         numbers = [number for word in added if (number := self._number.get(word)) is not None]
         if not numbers:
@@ -248,11 +248,11 @@ def word_of(run: str, numbers: Numbers) -> str:
     if run[0].isdigit():
         return NUMBER if numbers == "token" else ""
     word = run.lower()
-    return "" if word in _stop_words() else word
+    return "" if word in _english_stop_list() else word
 
 
 @cache
-def _stop_words() -> frozenset[str]:
+def _english_stop_list() -> frozenset[str]:
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS  # imported late: a second, for every job with a gate
 
     return frozenset(ENGLISH_STOP_WORDS)

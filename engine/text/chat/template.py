@@ -60,11 +60,11 @@ _Span = TypeVar("_Span")
 class ChatTemplate:
     """The chat template of one model. `special_tokens` are the texts by name that the template may refer to."""
 
-    def __init__(self, source: str, special_tokens: Mapping[str, str], place: str = "this model") -> None:
+    def __init__(self, source: str, special_tokens: Mapping[str, str], name: str = "this model") -> None:
         self.source = source
         self._values: dict[str, Any] = {}  # of other variables
         self.special_tokens = dict(special_tokens)
-        self._place = place
+        self._name = name
         self._with_json = lru_cache(maxsize=16)(self._copy_with)  # each finds once where its answers end
         self._reply_ends: dict[str, tuple[tuple[int, ...], tuple[int, ...], int | None]] = {}
 
@@ -73,7 +73,7 @@ class ChatTemplate:
         return self._with_json(json.dumps(values)) if values else self
 
     def _copy_with(self, values: str) -> ChatTemplate:
-        template = ChatTemplate(self.source, self.special_tokens, self._place)
+        template = ChatTemplate(self.source, self.special_tokens, self._name)
         template._values = json.loads(values)
         return template
 
@@ -116,13 +116,13 @@ class ChatTemplate:
 
     def _user_begins(self, messages: Sequence[Message], text: str) -> int:
         """Where in a prompt the words of the first user begin; negative where there are none."""
-        place = next((i for i, one in enumerate(messages) if one.get("role") == "user"), None)
-        if place is None or not isinstance(content := messages[place].get("content"), str):
+        number = next((i for i, one in enumerate(messages) if one.get("role") == "user"), None)
+        if number is None or not isinstance(content := messages[number].get("content"), str):
             return -1
         for words in filter(None, (content, content.strip())):  # many templates strip it
             if text.count(words) == 1:
                 return text.index(words)
-        marked = [*messages[:place], {**messages[place], "content": f"{BEGINS}{content}"}, *messages[place + 1 :]]
+        marked = [*messages[:number], {**messages[number], "content": f"{BEGINS}{content}"}, *messages[number + 1 :]]
         return self._render(marked, True).text.find(BEGINS)
 
     def encode_answers(
@@ -162,7 +162,7 @@ class ChatTemplate:
             return answers
         if len(answers) != len(is_counted):
             raise ChatTemplateError(
-                f"The chat template of {self._place} does not mark each answer once, so none can be excluded from the "
+                f"The chat template of {self._name} does not mark each answer once, so none can be excluded from the "
                 "loss.",
                 "Remove the marks of what to learn, or choose a model with another chat template.",
             )
@@ -195,11 +195,11 @@ class ChatTemplate:
             values = {**self.special_tokens, **self._values}
             rendered = render(self.source, plain, values, opens_answer=add_generation_prompt)
         except NotRenderedError as error:
-            problem = f"The chat template of {self._place} cannot write this conversation: {short(error).rstrip('.')}."
+            problem = f"The chat template of {self._name} cannot write this conversation: {short(error).rstrip('.')}."
             raise ChatTemplateError(problem, _CHANGE) from None
         if loses_marks(rendered.text, [*plain, self._values]):
             raise ChatTemplateError(
-                f"The chat template of {self._place} writes the text of a control token as Python writes an object.",
+                f"The chat template of {self._name} writes the text of a control token as Python writes an object.",
                 "Remove that text, or choose a model with another chat template.",
             )
         return rendered
@@ -243,7 +243,7 @@ class ChatTemplate:
     @cached_property
     def _locator(self) -> Locator:
         special = [text for text in self.special_tokens.values() if text]
-        return Locator(lambda *given: self._render(*given, also_none=True).text, special, self._place)
+        return Locator(lambda *given: self._render(*given, also_none=True).text, special, self._name)
 
     def _ends_of_a_reply(self, tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...], int | None]:
         """The control tokens after a last answer; the one that ends an earlier answer; the first after the last one.
@@ -253,7 +253,7 @@ class ChatTemplate:
         if tokenizer.sha256 not in self._reply_ends:
             text = self.render(_TALK[:2])
             if (begin := text.rfind(_REPLY)) < 0:
-                raise ChatTemplateError(f"The chat template of {self._place} leaves out the answer.", _REPAIR)
+                raise ChatTemplateError(f"The chat template of {self._name} leaves out the answer.", _REPAIR)
             after = [one.id for one in encode_rendered(tokenizer, text) if one.start >= begin + len(_REPLY)]
             written = [id for id in after if id in tokenizer.control_ids]
             last = written
@@ -284,17 +284,20 @@ class ChatTemplate:
         return text.partition(_QUESTION)[2].rpartition(_REPLY)[0]
 
 
-def load_chat_template(folder: Path, place: str = "") -> ChatTemplate | None:
+def load_chat_template(folder: Path, shown_name: str = "") -> ChatTemplate | None:
     """The chat template of a model's folder; None if it has none. Nothing of it is run.
 
-    Errors of rendering name its `place`, or else the folder.
+    Errors of rendering say `shown_name`, or else the folder.
     """
     source = read_text(folder, TEMPLATE, _MAX_BYTES, ChatTemplateError)
-    for name in (_CONFIG, _OLDER):  # as AutoTokenizer, which does not know the last place: older processors wrote it
+    for name in (
+        _CONFIG,
+        _OLDER,
+    ):  # as AutoTokenizer, which does not know the last place: older processors wrote it
         if source is None:
             value = (read_object(folder, name, _MAX_BYTES, ChatTemplateError) or {}).get("chat_template")
             source = None if value is None else _default(value, folder / name)
-    return None if source is None else ChatTemplate(source, _special_tokens(folder), place or str(folder))
+    return None if source is None else ChatTemplate(source, _special_tokens(folder), shown_name or str(folder))
 
 
 def turn_ends_of(folder: Path, tokenizer: Tokenizer, *, with_eos: bool = False) -> frozenset[int]:
@@ -313,14 +316,14 @@ def turn_ends_of(folder: Path, tokenizer: Tokenizer, *, with_eos: bool = False) 
     return template._ends_or_none(tokenizer) | frozenset(ids if len(ids) == 1 else ())
 
 
-def _default(value: Any, place: Path) -> str:
+def _default(value: Any, path: Path) -> str:
     """The template of a configuration: a text, or the one of several that is named `default`."""
     if isinstance(value, list):
         value = {one.get("name"): one.get("template") for one in value if isinstance(one, dict)}
     if isinstance(value, dict):
         value = value.get("default")
     if not isinstance(value, str):
-        raise ChatTemplateError(f"chat_template in {place} is not a text and names no default template.", _REPAIR)
+        raise ChatTemplateError(f"chat_template in {path} is not a text and names no default template.", _REPAIR)
     return value
 
 
