@@ -7,14 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, get_origin
 
-import typer
-
 from engine.config import Evidence
 from engine.mixing.evidence import AnyEvidence, EvidenceRule, named
 from ui.cli.mix_options import with_rule
 from ui.cli.options import Knob, build, group_knobs, knobs, split_commas, with_parameters
 from ui.cli.output import print_fields, print_rows, say
-from ui.cli.verbs import Outcome, read, verb
+from ui.cli.verbs import CommandGroup, Outcome, read
 from ui.errors import BadUsageError
 from workbench.answers.base import Answer
 from workbench.answers.cards import MixtureCard
@@ -26,7 +24,7 @@ AnswerType = TypeVar("AnswerType", bound=Answer)
 
 
 def prints_answer(
-    app: typer.Typer, question: type[Question[AnswerType]], *arguments: str, name: str = "", **flags: str
+    app: CommandGroup, question: type[Question[AnswerType]], *arguments: str, name: str = "", **flags: str
 ) -> Callable[[Callable[[Any, AnswerType], None]], Callable[[Any, AnswerType], None]]:
     """Adds a verb of a function `(question, answer)` that prints an answer; with --json it is printed as JSON.
 
@@ -38,7 +36,7 @@ def prints_answer(
             return Outcome(ask(fields.answer), partial(function, fields))
 
         answered.__name__, answered.__doc__ = function.__name__, function.__doc__ or question.__doc__
-        verb(app, name)(takes_question(question, *arguments, **flags)(answered))
+        app.verb(name)(takes_question(question, *arguments, **flags)(answered))
         return function
 
     return decorate
@@ -60,7 +58,7 @@ def takes_question(
     return decorate
 
 
-def add_questions(app: typer.Typer) -> None:
+def add_questions(app: CommandGroup) -> None:
     """Adds a command for every question from another package, with its table or else its fields."""
     for path, question in known_questions().items():
         if not question.__module__.startswith("workbench."):

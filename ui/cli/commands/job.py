@@ -13,7 +13,7 @@ from engine.config import MOST
 from ui.cli.job_progress import REDRAW_SECONDS, card_of, exit_as, follow, report, watch_line
 from ui.cli.options import Json, naming_argument
 from ui.cli.output import day, print_fields, print_json, print_note, print_table, print_text, say, shown
-from ui.cli.verbs import Column, Outcome, created_column, lists, read, verb, write
+from ui.cli.verbs import CREATED, Column, CommandGroup, Outcome, lists, read, write
 from ui.errors import BadUsageError
 from ui.present.jobs.job_status import percent_of
 from ui.present.terminal import harmless_json
@@ -24,7 +24,7 @@ from workbench.schema.job_states import STOPPED, ShownState
 if TYPE_CHECKING:
     from workbench.analysis.training_curves import MetricValue
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 JobId = Annotated[str, naming_argument("Id of a job, or its first digits.", "job")]
 
@@ -36,7 +36,7 @@ _COLUMNS = (
     Column("Status", lambda job: job.state),
     Column("Progress", percent_of, lambda percent: f"{percent} %"),
     Column("ETA", lambda job: job.eta_seconds, lambda seconds: "" if seconds is None else duration(seconds)),
-    created_column(day),
+    CREATED,
     Column("Waits for", lambda job: job.waits_for),
 )
 
@@ -54,7 +54,7 @@ def list_all(
     return cards
 
 
-@verb(app)
+@app.verb()
 def show(job: JobId) -> Outcome:
     """Show a job's spec, its progress and its events."""
     from workbench.job_records.jobs import events
@@ -69,7 +69,7 @@ def _print(shown: dict[str, Any]) -> None:
         say(f"{day(event.at)}  attempt {event.attempt}  {event.message}")
 
 
-@verb(app)
+@app.verb()
 def log(
     job: JobId,
     lines: int = typer.Option(
@@ -155,7 +155,7 @@ def _follow_metrics(job_id: str, names: Collection[str], style: Style) -> None:
     exit_as(card)
 
 
-@verb(app)
+@app.verb()
 def cancel(job: JobId) -> Outcome:
     """Stop a job. Its checkpoints are kept: `workbench job retry` continues from the last one."""
     from jobs.queue.submit import request_stop
@@ -163,7 +163,7 @@ def cancel(job: JobId) -> Outcome:
     return _change(job, partial(request_stop, how="cancel"))
 
 
-@verb(app)
+@app.verb()
 def pause(job: JobId) -> Outcome:
     """Stop a job at a checkpoint from which it can be resumed."""
     from jobs.queue.submit import request_stop
@@ -171,7 +171,7 @@ def pause(job: JobId) -> Outcome:
     return _change(job, partial(request_stop, how="pause"))
 
 
-@verb(app, "resume")
+@app.verb("resume")
 def resume_job(job: JobId) -> Outcome:
     """Resume a paused job."""
     from jobs.queue.submit import resume
@@ -179,7 +179,7 @@ def resume_job(job: JobId) -> Outcome:
     return _change(job, resume)
 
 
-@verb(app, "retry")
+@app.verb("retry")
 def retry_job(job: JobId) -> Outcome:
     """Start a failed or cancelled job again, from its last checkpoint."""
     from jobs.queue.submit import retry
@@ -187,7 +187,7 @@ def retry_job(job: JobId) -> Outcome:
     return _change(job, retry)
 
 
-@verb(app, context_settings={"ignore_unknown_options": True})  # else -1 would be an option
+@app.verb(context_settings={"ignore_unknown_options": True})  # else -1 would be an option
 def priority(
     job: JobId,
     number: int = typer.Argument(
@@ -202,7 +202,7 @@ def priority(
     return Outcome({"job": job_id, "priority": number}, f"{card_of(job_id).title}: priority {number}.")
 
 
-@verb(app)
+@app.verb()
 def delete(job: JobId) -> Outcome:
     """Delete an ended job with its log and checkpoints; its results are kept."""
     from jobs.queue.submit import delete as delete_job

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
-import typer
-
 from ui.cli.options import naming_argument
 from ui.cli.output import print_table
-from ui.cli.verbs import Outcome, add_job, read, verb
+from ui.cli.verbs import CommandGroup, Outcome, read
 from workbench.analysis.training_curves import TrainingHistory, training_history
 from workbench.formatting.number_format import number, weight
 from workbench.kinds.training.compose_mode import ComposeMode
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 
-add_job(
-    app,
+app.add_job(
     "compose NAME",
     ComposeMode,
     "Compose trained experts and train their gates together; or add experts to a composition, or remove some.\n\n"
@@ -26,7 +23,7 @@ add_job(
 )
 
 
-@verb(app)
+@app.verb()
 def history(
     experts: Annotated[list[str], naming_argument("Experts of any method, which may still be in training.", "expert")],
 ) -> Outcome:

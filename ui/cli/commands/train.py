@@ -10,7 +10,7 @@ import typer
 from ui.cli.job_progress import queue, report, run_in_process, submit
 from ui.cli.options import Forecast, RunOptions, takes
 from ui.cli.output import print_json, print_note, print_table, say
-from ui.cli.verbs import add_job
+from ui.cli.verbs import CommandGroup
 from ui.present.text.formatting import pluralize
 from workbench.formatting.number_format import share
 from workbench.kinds.analysis import CertifyAddition
@@ -23,14 +23,14 @@ from workbench.specs.requests import TrainClusters
 if TYPE_CHECKING:
     from jobs.plans.clusterings import ClusterModel
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 Certificate = Annotated[
     bool, typer.Option("--certificate/--no-certificate", help="Certify afterwards that no other file has changed.")
 ]
 
 
-add_job(app, "joint NAME", TrainJoint)
+app.add_job("joint NAME", TrainJoint)
 
 
 @app.command("expert")
@@ -42,7 +42,7 @@ def expert(spec: TrainExpert, run_options: RunOptions, *, certificate: Certifica
         _certify(spec.certificate, run_options, card.id)
 
 
-add_job(app, "mode NAME", TrainMode)
+app.add_job("mode NAME", TrainMode)
 
 
 @app.command("clusters")
