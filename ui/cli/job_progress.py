@@ -231,7 +231,7 @@ def watch_line(job_id: str) -> str:
 
 def show_progress(ids: Sequence[str], in_process: bool, quiet: bool) -> None:
     """Shows a progress bar on stderr until all jobs have ended; with `here`, runs them in child processes."""
-    from jobs.queue.local_runner import run_jobs, watch
+    from jobs.queue.tasks import run_jobs, watch
 
     stream = cast("Generator[list[JobCard], None, None]", run_jobs(ids) if in_process else watch(ids))
     with progress_bar(quiet) as draw, closing(stream):

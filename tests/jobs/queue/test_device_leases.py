@@ -21,7 +21,7 @@ from jobs.attempt.runner import see_only
 from jobs.queue import submit, tasks
 from jobs.queue.choosing import choose_job, leasing
 from jobs.queue.device_registration import gpus_of, registered_gpus, tenancy
-from jobs.queue.local_runner import run_jobs
+from jobs.queue.tasks import run_jobs
 from workbench.answers.cards import DeviceCard, DeviceHolder
 from workbench.errors import BadSettingsError, BadSpecError, DevicesBusyError, LostGpuError
 from workbench.job_records import jobs as rows

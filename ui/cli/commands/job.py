@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -112,10 +111,6 @@ def metrics(
     show(_find(job), metric, "json" if as_json else "csv" if as_csv else "text")
 
 
-def _text_line(point: MetricValue) -> str:
-    return f"step {point.step:,} · {point.metric} {shown(point.value)} {point.unit}".rstrip() + "\n"
-
-
 def _print_metrics(job_id: str, names: Collection[str], style: Style) -> None:
     from ui.present.csv_text import HEADER, csv_rows
     from workbench.analysis.training_curves import job_metrics
@@ -136,7 +131,7 @@ def _follow_metrics(job_id: str, names: Collection[str], style: Style) -> None:
     from workbench.analysis.training_curves import MetricTail
 
     lines: dict[Style, Callable[[MetricValue], str]] = {
-        "text": _text_line,
+        "text": lambda point: f"step {point.step:,} · {point.metric} {shown(point.value)} {point.unit}".rstrip() + "\n",
         "csv": lambda point: csv_rows([point]),
         "json": lambda point: harmless_json(point.model_dump_json()) + "\n",
     }
@@ -158,33 +153,25 @@ def _follow_metrics(job_id: str, names: Collection[str], style: Style) -> None:
 @app.verb()
 def cancel(job: JobId) -> Outcome:
     """Stop a job. Its checkpoints are kept: `workbench job retry` continues from the last one."""
-    from jobs.queue.submit import request_stop
-
-    return _change(job, partial(request_stop, how="cancel"))
+    return _change(job, "request_stop", how="cancel")
 
 
 @app.verb()
 def pause(job: JobId) -> Outcome:
     """Stop a job at a checkpoint from which it can be resumed."""
-    from jobs.queue.submit import request_stop
-
-    return _change(job, partial(request_stop, how="pause"))
+    return _change(job, "request_stop", how="pause")
 
 
 @app.verb("resume")
 def resume_job(job: JobId) -> Outcome:
     """Resume a paused job."""
-    from jobs.queue.submit import resume
-
-    return _change(job, resume)
+    return _change(job, "resume")
 
 
 @app.verb("retry")
 def retry_job(job: JobId) -> Outcome:
     """Start a failed or cancelled job again, from its last checkpoint."""
-    from jobs.queue.submit import retry
-
-    return _change(job, retry)
+    return _change(job, "retry")
 
 
 @app.verb(context_settings={"ignore_unknown_options": True})  # else -1 would be an option
@@ -215,9 +202,11 @@ def delete(job: JobId) -> Outcome:
     return Outcome({"deleted": job_id, "in_list": not is_gone}, sentence)
 
 
-def _change(job: str, act: Callable[[str], None]) -> Outcome:
+def _change(job: str, act: Literal["request_stop", "resume", "retry"], **options: str) -> Outcome:
+    from jobs.queue import submit
+
     job_id = _find(job)
-    act(job_id)
+    getattr(submit, act)(job_id, **options)
     card = card_of(job_id)
     if card.stop_requested and card.state == "running":
         return Outcome(card, f"{card.title}: {card.stop_requested} requested, still running.\n{watch_line(job_id)}")

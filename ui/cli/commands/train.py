@@ -62,7 +62,7 @@ def clusters(
     what it will train, and what each model starts from, before it queues any job.
     """
     from jobs.plans.clusterings import forecast_training, plan_training, submit_training
-    from jobs.queue.local_runner import cards_of
+    from jobs.queue.tasks import cards_of
     from ui.cli.job_progress import show_progress
     from ui.cli.questions import say_temperature
     from workbench.registry.database import reading

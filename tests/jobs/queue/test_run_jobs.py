@@ -10,9 +10,9 @@ from sqlalchemy import Engine, event
 from tiny_kind import job_spec
 from world import RunningWorkbench
 
-from jobs.queue import local_runner
-from jobs.queue.local_runner import cards_of, run_jobs
+from jobs.queue import tasks
 from jobs.queue.scheduler import LeaseReaper
+from jobs.queue.tasks import cards_of, run_jobs
 from workbench.errors import RegistryUnavailableError
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
@@ -117,7 +117,7 @@ def test_a_registry_that_is_away_for_a_moment_ends_nothing(
     failures = {"run_most_urgent": 2, "cards_of": 2}
 
     def away_at_first(name: str) -> None:
-        call = getattr(local_runner, name)
+        call = getattr(tasks, name)
 
         def calling(*given: Any) -> Any:
             if failures[name]:
@@ -125,7 +125,7 @@ def test_a_registry_that_is_away_for_a_moment_ends_nothing(
                 raise RegistryUnavailableError("The registry does not respond.", "Try again in a moment.")
             return call(*given)
 
-        monkeypatch.setattr(local_runner, name, calling)
+        monkeypatch.setattr(tasks, name, calling)
 
     for name in failures:
         away_at_first(name)
@@ -140,7 +140,7 @@ def test_a_registry_that_stays_away_ends_the_command(
     def away(*_: Any) -> Any:
         raise RegistryUnavailableError("The registry does not respond.", "Try again in a moment.")
 
-    monkeypatch.setattr(local_runner, "cards_of", away)
+    monkeypatch.setattr(tasks, "cards_of", away)
     short = Settings(**{**servers.settings.model_dump(), "lease_seconds": 1.0})
     with pytest.raises(RegistryUnavailableError):
         list(run_jobs([create()], short))
