@@ -140,7 +140,6 @@ def pack(work: Work, spec: PackExpert) -> JobRun:
             write_inputs(work, _NOTE, sha256_of(file))
     num_bytes = output_bytes(target)
     yield Progress(1, 1, "files", "done")
-
     return {"expert": spec.expert, "file": spec.file, "with_seed": spec.with_seed, "num_bytes": num_bytes}
 
 

@@ -189,6 +189,9 @@ def _register(work: Work, new: _New, session: Session) -> dict[str, Any]:
     # The domain of this workbench whose text trained the expert; a name proves nothing.
     same = select(Domain).where(Domain.data_sha256 == described.data_sha256).limit(1)
     domain = session.scalar(same) if described.data_sha256 else None
+    # What the expert's own files say of its parts; the config in the packed file is only for people.
+    card = work.storage.path(ids[_EXPERT]) / EXPERT_CARD
+    of_files = config_of_card(json.loads(card.read_text(encoding="utf-8")) if checked.method.has_parts else {})
     register_expert(
         session,
         id=ids[_EXPERT],
@@ -203,7 +206,7 @@ def _register(work: Work, new: _New, session: Session) -> dict[str, Any]:
         data_sha256=described.data_sha256,
         num_parameters=checked.num_parameters,
         config={
-            **_config_of_files(work.storage.path(ids[_EXPERT]), checked.method),
+            **of_files,
             **_training_texts(domain, described, has_new_base=_BASE in ids),
             IMPORTED: {"source": new.source, **described.model_dump(mode="json")},
         },
@@ -240,11 +243,6 @@ def _register_seed(session: Session, work: Work, new: _New) -> SeedModel:
         job_id=work.job_id,
     )
     return session.get_one(SeedModel, card.id)
-
-
-def _config_of_files(folder: Path, method: Method) -> Mapping[str, Any]:
-    """What the expert's own files say of its parts; the config in the packed file is only for people."""
-    return config_of_card(json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8")) if method.has_parts else {})
 
 
 def _training_texts(domain: Domain | None, described: PackedExpert, *, has_new_base: bool) -> dict[str, Any]:

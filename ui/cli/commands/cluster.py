@@ -85,7 +85,7 @@ def print_clustering(card: ClusteringCard) -> None:
             one.num_documents,
             *([f"{num_bytes[one.number]:,}"] if num_bytes else []),
             one.terms[:SHOWN_TERMS],
-            *_shares(overlap, one.number),
+            *(share(row[one.number] / max(sum(row), 1)) for row in overlap["counts"]),  # of each domain (figure 16)
             one.domain,
             "stale" if one.stale else "",
             one.experts,
@@ -114,11 +114,6 @@ def print_clustering(card: ClusteringCard) -> None:
         command = shell_command("train", "clusters", card.name, "NAME", "--seed-model", "SEED")
         say(f"Retrain only those with: {command}")
         say("To start each from the expert trained on most of its documents, use --branch-from MIXTURE instead.")
-
-
-def _shares(overlap: dict[str, Any], number: int) -> list[str]:
-    """The share of each domain's documents that a cluster holds (figure 16)."""
-    return [share(row[number] / max(sum(row), 1)) for row in overlap["counts"]]
 
 
 def cluster_with_documents(card: ClusteringCard, name: str) -> dict[str, Any]:

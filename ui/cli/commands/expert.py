@@ -33,11 +33,6 @@ ExpertName = Annotated[str, naming_argument("Name of an expert.", "expert")]
 ExpertNames = Annotated[list[str], naming_argument("Names of experts.", "expert")]
 
 
-def _status(expert: ExpertCard) -> str:
-    stale = ", stale" if expert.stale else ""
-    return f"{'enabled' if expert.enabled else 'disabled'}{stale}"
-
-
 _COLUMNS = (
     NAME,
     Column("Method", lambda expert: expert.method),
@@ -46,7 +41,9 @@ _COLUMNS = (
     Column("Parameters", lambda expert: expert.total_parameters),
     Column("Own", lambda expert: expert.num_parameters),
     Column("Mixtures", lambda expert: expert.mixtures),
-    Column("Status", _status),
+    Column(
+        "Status", lambda expert: f"{'enabled' if expert.enabled else 'disabled'}{', stale' if expert.stale else ''}"
+    ),
     CREATED,
 )
 

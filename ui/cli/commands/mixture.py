@@ -354,6 +354,5 @@ def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], spl
         (row.domain, row.num_tokens, row.perplexity, row.best_expert, row.perplexity_by_expert[row.best_expert])
         for row in answer.domains
     ]
-    columns = ["Domain", "Tokens", "Mixture perplexity", "Best single expert", "Its perplexity"]
-    print_table(columns, rows, empty="")
+    print_table(["Domain", "Tokens", "Mixture perplexity", "Best single expert", "Its perplexity"], rows, empty="")
     say(describe_measures(answer.domains))

@@ -69,8 +69,5 @@ app.add_delete("prior", PriorName, "Delete a prior; the weights of mixtures stay
 
 def _print(card: PriorCard) -> None:
     say(f"{card.name}: {shown(card.source.model_dump()) if isinstance(card.source, PriorSource) else 'set by hand'}")
-    print_table(
-        ["Expert", "Share"],
-        sorted(card.shares.items(), key=lambda item: -item[1]),
-        empty="All its experts are deleted.",
-    )
+    shares = sorted(card.shares.items(), key=lambda item: -item[1])
+    print_table(["Expert", "Share"], shares, empty="All its experts are deleted.")
