@@ -56,9 +56,7 @@ class Channel(filesystem.Channel):
             try:
                 message.rename(taken)
                 payload = json.loads(taken.read_text(encoding="utf-8"))
-                if isinstance(
-                    payload["properties"], dict
-                ):  # else kombu would crash the worker
+                if isinstance(payload["properties"], dict):  # else kombu would crash the worker
                     return payload
             except (OSError, ValueError, LookupError, TypeError):
                 continue  # another reader was faster, or it is not a message: the row brings the job back

@@ -24,7 +24,6 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import FileIO
-from pathlib import Path
 from typing import NamedTuple
 
 from celery import Celery
@@ -35,7 +34,7 @@ from engine.errors import Problem
 from engine.subprocesses import end_session, python_command, python_environment
 from jobs.attempt.attempt import new_owner, take
 from jobs.attempt.finish import SMALLER, AttemptOutcome, finish
-from jobs.attempt.job_log import upload_log
+from jobs.attempt.job_log import last_line, upload_log
 from jobs.attempt.work import Claim, call_with_retries, log_path
 from jobs.queue.app import RUN, make_app
 from jobs.queue.choosing import choose_job, gpu_options, leasing
@@ -102,9 +101,6 @@ def keep_lease_until_started(
 
 
 RUNNER = python_command("jobs.attempt.runner")
-
-_TAIL_BYTES = 8_000
-_MAX_CHARACTERS = 500
 
 _stopping = threading.Event()
 _problems: list[Problem] = []  # for which this worker ends
@@ -240,15 +236,6 @@ def wait_for(process: subprocess.Popen[bytes]) -> int:
         with suppress(ProcessLookupError):  # not reaped yet, so the group id is not reused
             os.killpg(process.pid, signal.SIGKILL)
     return process.wait()
-
-
-def last_line(log: Path, start: int) -> str:
-    """The last non-blank line of a file after position `start`, shortened; empty without output."""
-    with suppress(FileNotFoundError), log.open("rb") as file:
-        file.seek(max(start, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-        lines = file.read().decode("utf-8", "replace").split("\n")
-        return next((line.strip()[:_MAX_CHARACTERS] for line in reversed(lines) if line.strip()), "")
-    return ""
 
 
 def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:

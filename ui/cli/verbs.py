@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 import typer
 
@@ -18,7 +18,12 @@ from ui.present.text.formatting import newest_of, pluralize
 from workbench.specs.base import Spec
 
 if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
     from workbench.registry.things import ThingKind
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -177,7 +182,7 @@ def prints(function: Callable[..., Outcome]) -> Command:
     return with_parameters(command, function, own if reads_json else [*own, keyword("as_json", Json)])
 
 
-def read(service: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+def read(service: Callable[Concatenate[Session, P], T], *arguments: P.args, **options: P.kwargs) -> T:
     """What a service answers whose first argument is a session that reads the registry."""
     from workbench.registry.database import reading
 
@@ -185,7 +190,7 @@ def read(service: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return service(session, *arguments, **options)
 
 
-def write(service: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+def write(service: Callable[Concatenate[Session, P], T], *arguments: P.args, **options: P.kwargs) -> T:
     """The same of a service that changes the registry, in one transaction."""
     from workbench.registry.database import transaction
 
@@ -248,8 +253,7 @@ class CommandGroup(typer.Typer):
         def list_all() -> Iterable[Any]:
             from workbench.registry.things import THINGS
 
-            things: Iterable[Any] = read(THINGS[kind].list_all)
-            return things
+            return read(THINGS[kind].list_all)
 
         empty = f"There is no {noun} yet. {first_step}"
         self.command(verb, help=help)(lists(columns, empty=empty, noun=noun)(list_all))

@@ -120,7 +120,6 @@ def cluster_with_documents(card: ClusteringCard, name: str) -> dict[str, Any]:
     """A cluster, by number or name, with its typical documents. Raises NotFoundError."""
     from workbench.errors import NotFoundError
     from workbench.registry.clusters.cluster_documents import get_document
-    from workbench.registry.database import reading
     from workbench.store.storage import get_storage
 
     by_name = {cluster.name: cluster for cluster in card.clusters}
@@ -128,9 +127,7 @@ def cluster_with_documents(card: ClusteringCard, name: str) -> dict[str, Any]:
     if name not in by_name:
         known = [f"{cluster.number} ({cluster.name})" for cluster in card.clusters]
         raise NotFoundError("cluster", name, known, where=f"in “{card.name}”")
-    with reading() as session:
-        ids = by_name[name].representatives
-        documents = [get_document(session, get_storage(), card.name, id) for id in ids]
+    documents = [read(get_document, get_storage(), card.name, id) for id in by_name[name].representatives]
     return {"cluster": by_name[name], "documents": documents}
 
 

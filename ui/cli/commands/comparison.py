@@ -249,8 +249,7 @@ def _print_ratings(answer: RatingTables) -> None:
 
 
 def _card(comparison: str) -> ComparisonCard:
-    card: ComparisonCard = read(comparisons.get_comparison, comparison, get_settings().history_days)
-    return card
+    return read(comparisons.get_comparison, comparison, get_settings().history_days)
 
 
 def _print(card: ComparisonCard) -> None:

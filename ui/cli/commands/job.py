@@ -49,8 +49,7 @@ def list_all(
     """List jobs, the newest first."""
     from workbench.job_records.jobs import list_jobs
 
-    cards: list[JobCard] = read(list_jobs, state=status, kind=kind or None, limit=MOST)
-    return cards
+    return read(list_jobs, state=status, kind=kind or None, limit=MOST)
 
 
 @app.verb()
@@ -220,7 +219,7 @@ def _find(start: str) -> str:
     from workbench.errors import NotFoundError
     from workbench.job_records.jobs import ids_from
 
-    ids: list[str] = read(ids_from, start)
+    ids = read(ids_from, start)
     if not ids:
         raise NotFoundError("job", start, (id[:8] for id in read(ids_from, "")))
     if len(ids) > 1:

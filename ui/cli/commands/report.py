@@ -41,8 +41,7 @@ def list_all(
     """List reports, the newest first."""
     from workbench.registry.reports import list_reports
 
-    cards: list[ReportCard] = read(list_reports, kind=kind or None)
-    return cards
+    return read(list_reports, kind=kind or None)
 
 
 @app.verb()

@@ -25,5 +25,4 @@ def list_all() -> list[AuditCard]:
     """List the entries of the audit log, the newest first."""
     from workbench.access.audit import list_entries
 
-    cards: list[AuditCard] = read(list_entries, limit=_MOST)
-    return cards
+    return read(list_entries, limit=_MOST)

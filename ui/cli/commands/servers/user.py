@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 import typer
 
 from ui.cli.output import day
-from ui.cli.verbs import CREATED, NAME, Column, CommandGroup, Outcome, lists
+from ui.cli.verbs import CREATED, NAME, Column, CommandGroup, Outcome, lists, read
 from workbench.access import users
 from workbench.access.actor import Role
 from workbench.answers.cards import UserCard
 from workbench.formatting.number_format import DASH
-from workbench.registry.database import reading, transaction
+from workbench.registry.database import transaction
 
 app = CommandGroup(__doc__)
 
@@ -30,8 +30,7 @@ _COLUMNS = (
 @lists(_COLUMNS, empty="There is no user yet. Add one with: workbench user add NAME --role editor", noun="user")
 def list_all() -> list[UserCard]:
     """List users with their roles; the tokens themselves are not stored."""
-    with reading() as session:
-        return users.list_users(session)
+    return read(users.list_users)
 
 
 @app.verb()
