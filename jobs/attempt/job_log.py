@@ -14,7 +14,7 @@ from pathlib import Path
 
 from engine.errors import Problem
 from engine.files import new_file
-from jobs.attempt.work import Claim, log_path
+from jobs.attempt.work import JobClaim, log_path
 from workbench.errors import StorageError
 from workbench.registry import database
 from workbench.schema.tables import Job
@@ -27,7 +27,7 @@ _TAIL_BYTES, _MOST_CHARACTERS = 8_000, 500  # of the last line
 _NEWEST = "attempt.json"  # next to the log: the last attempt on this machine
 
 
-def begin_log(settings: Settings, claim: Claim, start: int | None = None) -> None:
+def begin_log(settings: Settings, claim: JobClaim, start: int | None = None) -> None:
     """Notes, where there is a shared store, that the log from `start` (by default its end) on is of this attempt."""
     if not settings.store:
         return

@@ -79,7 +79,7 @@ Runner = Callable[..., JobRun]
 
 
 @dataclass(frozen=True)
-class Claim:
+class JobClaim:
     """The right to run a job: each write has the fence, and is refused once a newer fence exists."""
 
     job_id: str
@@ -94,7 +94,7 @@ class Claim:
 class Work:
     """One attempt at a job, as its function sees it."""
 
-    claim: Claim
+    claim: JobClaim
     settings: Settings
 
     @property

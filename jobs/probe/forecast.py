@@ -20,7 +20,7 @@ import psutil
 from engine.device import left_in_container, process_environment
 from engine.files import folder_size
 from engine.subprocesses import python_command, python_environment
-from jobs.probe.processes import Places, placed, places_of, processes_of, with_processes
+from jobs.probe.processes import Places, place_on_machines, places_of, processes_of, with_processes
 from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpecError
 from workbench.job_records.devices import list_devices
@@ -116,12 +116,12 @@ def forecast(
     )
 
 
-def several(one: Forecast, num_jobs: int, at_a_time: int, name: str) -> Forecast:
+def several(first: Forecast, num_jobs: int, at_a_time: int, name: str) -> Forecast:
     """The forecast of like jobs, several of them at a time; the speed and the first batch stay those of one."""
     at_a_time = min(num_jobs, at_a_time)
     changes: dict[str, Any] = {"title": f"{num_jobs} trainings for {name}, {at_a_time} at a time"}
-    if one.measured is not None:
-        single = one.measured
+    if first.measured is not None:
+        single = first.measured
         taken: dict[str, Any] = {
             "num_trained": single.num_trained * num_jobs,
             "artifact_bytes": single.artifact_bytes * num_jobs,
@@ -133,12 +133,12 @@ def several(one: Forecast, num_jobs: int, at_a_time: int, name: str) -> Forecast
             "time": TimeParts(**{part: value * num_jobs for part, value in single.time.model_dump().items()}),
         }
         measured = single.model_copy(update=taken)
-        limits = FreeBytes(one.memory_free_bytes, one.disk_free_bytes)
+        limits = FreeBytes(first.memory_free_bytes, first.disk_free_bytes)
         misfit, doubt = _misfit(End(measured=measured), limits), _doubt(measured, limits)
         fits = False if misfit else None if doubt else True
         changes |= {"measured": measured, "problem": misfit or doubt, "fits": fits, "nearest": {}}
         changes["next_step"] = "" if fits else "Set WORKBENCH_WORKER_SLOTS to 1, or train smaller models."
-    return one.model_copy(update=changes)
+    return first.model_copy(update=changes)
 
 
 def _wait_for_others(until: float) -> Iterator[str]:
@@ -156,7 +156,7 @@ def _end_of_probe(
     processes = processes_of(spec, settings)
     is_undivided = processes == "dividing" and places.here > 0
     if end.measured is not None:
-        return End(measured=placed(end.measured, places).model_copy(update={"is_undivided": is_undivided}))
+        return End(measured=place_on_machines(end.measured, places).model_copy(update={"is_undivided": is_undivided}))
     if end.lacks in ("memory", "least") and places.elsewhere:
         return End(problem=f"{end.problem} Its nodes may have more, but nothing was measured.", next_step=_START_ANYWAY)
     if end.lacks in ("memory", "least") and is_undivided:

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from engine.events import Event
 from jobs.attempt.attempt import follow, host_name, new_owner
-from jobs.attempt.work import Claim
+from jobs.attempt.work import JobClaim
 from jobs.queue.app import QUEUE, RUN, make_app
 from jobs.uploads import is_elsewhere, upload_id
 from workbench.answers.cards import JobCard
@@ -78,12 +78,12 @@ def _create(session: Session, spec: Spec | dict[str, Any], **options: Any) -> tu
     return rows.create_job(session, checked, **options), checked
 
 
-def _claim(session: Session, job_id: str, settings: Settings) -> Claim:
+def _claim(session: Session, job_id: str, settings: Settings) -> JobClaim:
     """Claims a job that was just created."""
     owner = new_owner()
     fence = leases.claim(session, job_id, owner, settings.lease_seconds, settings.max_attempts)
     assert fence is not None, "no other process can see the row yet"
-    return Claim(job_id, fence, 1, owner)
+    return JobClaim(job_id, fence, 1, owner)
 
 
 def run_now(

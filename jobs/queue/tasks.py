@@ -35,10 +35,10 @@ from engine.subprocesses import end_session, python_command, python_environment
 from jobs.attempt.attempt import new_owner, take
 from jobs.attempt.finish import SMALLER, AttemptOutcome, finish
 from jobs.attempt.job_log import last_line, upload_log
-from jobs.attempt.work import Claim, call_with_retries, log_path
+from jobs.attempt.work import JobClaim, call_with_retries, log_path
 from jobs.queue.app import RUN, make_app
 from jobs.queue.choosing import choose_job, gpu_options, leasing
-from jobs.queue.device_registration import registered_gpus
+from jobs.queue.device_registration import register_gpus
 from jobs.queue.scheduler import LeaseReaper
 from workbench.answers.cards import JobCard
 from workbench.errors import DiskFullError, LeaseLostError, NoRegistryError, RegistryUnavailableError
@@ -243,7 +243,7 @@ def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
     job = row_of(settings, job_id)
     if job is None or job.state != "running" or job.owner != owner:
         return
-    claim = Claim(job_id, job.fence, job.attempt, owner)
+    claim = JobClaim(job_id, job.fence, job.attempt, owner)
     with database.reading(settings) as session:
         progressed = leases.has_progressed(session, job_id)
         may_retry = leases.has_attempts_left(session, job_id, settings.max_attempts)
@@ -287,7 +287,7 @@ def watch(ids: Sequence[str], settings: Settings | None = None) -> Iterator[list
         cards = call_with_retries(settings, lambda: cards_of(ids, settings))
         seconds = time.monotonic() - began
         yield cards
-        if not _unfinished(cards):
+        if not _unfinished_jobs(cards):
             return
         pause.wait(max(POLL_SECONDS, seconds / POLL_SHARE))
 
@@ -300,7 +300,7 @@ def run_jobs(ids: Sequence[str], settings: Settings | None = None) -> Iterator[l
     settings = settings or get_settings()
     prepare_process(settings.threads or max(1, (os.cpu_count() or 1) // settings.worker_slots))
     over, reaper, reaped_at = threading.Event(), LeaseReaper(settings), time.monotonic()
-    with registered_gpus(settings) as pool, leasing(pool):
+    with register_gpus(settings) as pool, leasing(pool):
         arguments = set(ids), settings, over
         runners = [threading.Thread(target=_run_all, args=arguments) for _ in range(settings.worker_slots)]
         for runner in runners:
@@ -333,7 +333,7 @@ def _run_all(ids: Collection[str], settings: Settings, over: threading.Event) ->
             over.wait(POLL_SECONDS)
 
 
-def _unfinished(cards: Sequence[JobCard]) -> list[JobCard]:
+def _unfinished_jobs(cards: Sequence[JobCard]) -> list[JobCard]:
     """The jobs that run, or can run without another job being resumed."""
     held = {card.id for card in cards if card.state == "paused"}
     while behind := {card.id for card in cards if card.id not in held and held.intersection(card.after)}:

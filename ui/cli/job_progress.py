@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import typer
 
 from ui.cli.options import RunOptions
-from ui.cli.output import print_json, print_note, say, shown
+from ui.cli.output import as_text, print_json, print_note, say
 from ui.present.jobs.job_status import percent_of, time_left
 from ui.present.jobs.throughput import describe_throughput
 from ui.present.terminal import harmless
@@ -157,7 +157,7 @@ def _describe_result(result: Mapping[str, Any]) -> str:
     named = {
         name.removeprefix("num_").replace("_", " "): value for name, value in known.items() if value not in sentences
     }
-    first = f"{shown(named)}{'.' if sentences else ''}" if named else ""
+    first = f"{as_text(named)}{'.' if sentences else ''}" if named else ""
     return " ".join([first, *sentences]).strip()
 
 

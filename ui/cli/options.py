@@ -247,10 +247,10 @@ def knobs(spec: type[Sane]) -> Iterator[Knob]:
 def group_knobs(group: type[Any], default: Any = None) -> Iterator[Knob]:
     """The options of a config."""
     hints = get_type_hints(group)
-    for one in fields(group):
-        value = getattr(default, one.name) if default is not None else one.default
+    for setting in fields(group):
+        value = getattr(default, setting.name) if default is not None else setting.default
         shown = None if value is MISSING else value
-        yield Knob(one.name, plain_type(hints[one.name]), one.metadata["description"], shown)
+        yield Knob(setting.name, plain_type(hints[setting.name]), setting.metadata["description"], shown)
 
 
 def plain_type(annotation: Any) -> Any:

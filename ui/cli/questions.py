@@ -75,18 +75,20 @@ def _print(question: Question[Any], answer: Answer) -> None:
 
 def _options(question: type[Question[Any]]) -> Iterator[Knob]:
     """The options of a question; of evidence its name, or the decay and the power of a rule."""
-    for one in knobs(question):
-        field = question.model_fields[one.name]
+    for knob in knobs(question):
+        field = question.model_fields[knob.name]
         if field.annotation == AnyEvidence:
-            yield Knob(one.name, Evidence, one.description, None)
+            yield Knob(knob.name, Evidence, knob.description, None)
             for part in group_knobs(EvidenceRule):
-                yield Knob(f"{one.name}_{part.name}", part.type, part.description, None)
+                yield Knob(f"{knob.name}_{part.name}", part.type, part.description, None)
         else:
             marks = [(bound, getattr(mark, name, None)) for mark in field.metadata for name, bound in _BOUNDS]
-            one = replace(one, bounds={bound: value for bound, value in marks if value is not None})
+            knob = replace(knob, bounds={bound: value for bound, value in marks if value is not None})
             if get_origin(field.annotation) is dict:
-                one = replace(one, type=list[str], description=f"{one.description} As in law=seven; may be repeated.")
-            yield one
+                knob = replace(
+                    knob, type=list[str], description=f"{knob.description} As in law=seven; may be repeated."
+                )
+            yield knob
 
 
 def _values(question: type[Question[Any]], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import typer
 from engine.config import MOST
 from ui.cli.job_progress import submit
 from ui.cli.options import Command, Json, RunOptions, keyword, takes, with_parameters
-from ui.cli.output import day, print_json, print_note, print_table, say, shown
+from ui.cli.output import as_text, day, print_json, print_note, print_table, say
 from ui.errors import BadUsageError
 from ui.present.text.formatting import newest_of, pluralize
 from workbench.specs.base import Spec
@@ -75,7 +75,7 @@ def _matcher(text: str, columns: Sequence[Column]) -> Callable[[Any], bool]:
     key, equals, part = text.partition("=")
     searched = [_column(key, columns)] if equals else columns
     wanted = (part if equals else text).strip().casefold()
-    return lambda item: any(wanted in shown(column.cell(item)).casefold() for column in searched)
+    return lambda item: any(wanted in as_text(column.cell(item)).casefold() for column in searched)
 
 
 def _sort(items: list[Any], column: Column, reverse: bool) -> list[Any]:
@@ -85,7 +85,7 @@ def _sort(items: list[Any], column: Column, reverse: bool) -> list[Any]:
 
     def key(item: Any) -> Any:
         value = column.value(item)
-        return value if isinstance(value, int | float) else shown(value).casefold()
+        return value if isinstance(value, int | float) else as_text(value).casefold()
 
     return sorted(present, key=key, reverse=reverse) + missing
 

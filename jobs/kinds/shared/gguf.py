@@ -48,7 +48,7 @@ def convert(converter: Path, model: Path, target: Path) -> Generator[Event, None
 
     Says first what of the tokenizer a GGUF cannot hold. Raises ModelError with the converter's last line.
     """
-    yield from map(Note, lost_in_gguf(model))
+    yield from map(Note, describe_gguf_losses(model))
     dtype = str(json.loads((model / "config.json").read_text(encoding="utf-8")).get("dtype"))
     program = [str(converter)] if os.access(converter, os.X_OK) else [sys.executable, str(converter)]
     log = model.with_name(f"{model.name}.log")
@@ -62,7 +62,7 @@ def convert(converter: Path, model: Path, target: Path) -> Generator[Event, None
             )
 
 
-def lost_in_gguf(model: Path) -> Iterator[str]:
+def describe_gguf_losses(model: Path) -> Iterator[str]:
     """The parts of a model folder's tokenizer that llama.cpp leaves out, in sentences: its tokens can then differ."""
     file = model / "tokenizer.json"
     state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}

@@ -44,7 +44,7 @@ _BASE, _EXPERT, _SEED = "base", "expert", "seed"
 
 
 @dataclass(frozen=True)
-class _Stored:
+class _StoredOrigins:
     """What this workbench has of an expert's origins; None for what the file must bring."""
 
     seed: ArtifactRef | None
@@ -98,13 +98,13 @@ def run(work: Work, spec: UnpackExpert) -> JobRun:
     return partial(_register, work, _New(name, source, described, checked, ids))
 
 
-def _find_stored(session: Session, work: Work, described: PackedExpert, packed: Packed) -> _Stored:
+def _find_stored(session: Session, work: Work, described: PackedExpert, packed: Packed) -> _StoredOrigins:
     """The seed model and the base that are here; raises ModelError where the base is neither here nor packed."""
     seed, base = _find_seed(session, described.seed), _find_artifact(session, described.base_sha256)
     is_packed = packed.names_in(_BASE) or (packed.names_in(_SEED) and _is_on_seed(described))
     if base is None and not is_packed:
         raise _missing_base(session, described)
-    return _Stored(work.storage.kept(seed.artifact) if seed else None, work.storage.kept(base) if base else None)
+    return _StoredOrigins(work.storage.kept(seed.artifact) if seed else None, work.storage.kept(base) if base else None)
 
 
 def _find_seed(session: Session, seed: PackedSeed | None) -> SeedModel | None:
@@ -140,7 +140,7 @@ def _missing_base(session: Session, described: PackedExpert) -> ModelError:
 # checked aside ------------------------------------------------------------------------------------
 
 
-def _unpack(packed: Packed, described: PackedExpert, stored: _Stored, aside: Path) -> dict[str, Path]:
+def _unpack(packed: Packed, described: PackedExpert, stored: _StoredOrigins, aside: Path) -> dict[str, Path]:
     """Writes each part that is new here into a folder whose manifest has the recorded hash."""
     hashes = {_EXPERT: described.sha256}
     if stored.base is None and not _is_on_seed(described):
@@ -157,7 +157,7 @@ def _unpack(packed: Packed, described: PackedExpert, stored: _Stored, aside: Pat
 
 
 @torch.no_grad()
-def _check(folders: Mapping[str, Path], described: PackedExpert, stored: _Stored) -> _CheckedExpert:
+def _check(folders: Mapping[str, Path], described: PackedExpert, stored: _StoredOrigins) -> _CheckedExpert:
     """Loads the expert on its base and computes with it; raises ModelError for one that does not fit."""
     expert = ArtifactRef(folders[_EXPERT], described.sha256)
     base = stored.base or ArtifactRef(folders.get(_BASE) or folders[_SEED], described.base_sha256)

@@ -18,7 +18,7 @@ from jobs.attempt.attempt import _uploading, run_here
 from jobs.attempt.checkpoint_upload import CheckpointUpload
 from jobs.attempt.heartbeat import Heartbeat
 from jobs.attempt.reporting import Reporter
-from jobs.attempt.work import Claim, Work
+from jobs.attempt.work import JobClaim, Work
 from jobs.queue import submit
 from workbench.errors import StoreFailedError
 from workbench.job_records import jobs as rows
@@ -141,7 +141,7 @@ def test_where_there_are_no_hard_links_files_are_copied(
 
 
 def test_if_the_work_fails_its_last_checkpoint_is_uploaded_first(store: ObjectStore, home: Path) -> None:
-    work = Work(Claim(JOB, 1, 1, "me"), Settings(home=home, store=store.url))
+    work = Work(JobClaim(JOB, 1, 1, "me"), Settings(home=home, store=store.url))
     heartbeat = cast(Heartbeat, SimpleNamespace(has_lease=lambda: True, reporter=Reporter()))
     with pytest.raises(ZeroDivisionError), _uploading(work, heartbeat) as upload:
         assert upload is not None

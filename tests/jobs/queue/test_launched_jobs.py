@@ -17,9 +17,9 @@ from engine.training.launchers import LocalLauncher, RemoteHost, RemoteShellLaun
 from jobs.attempt.attempt import take
 from jobs.attempt.finish import outcome_of
 from jobs.attempt.leased_devices import launcher_of, node_address, withdrawing_lost_hosts
-from jobs.attempt.work import Claim, Work
+from jobs.attempt.work import JobClaim, Work
 from jobs.queue.choosing import choose_job, leasing
-from jobs.queue.device_registration import registered_gpus
+from jobs.queue.device_registration import register_gpus
 from workbench.errors import BadSettingsError, BadSpecError
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import list_devices
@@ -54,7 +54,7 @@ def test_slots_of_hosts_that_answer_are_leased_and_others_are_not(servers: Runni
         servers.settings, tmp_path, lease_seconds=6.0, heartbeat_seconds=0.2
     )  # a shell has 2 seconds to answer
     (tmp_path / "up-one").touch()
-    with registered_gpus(settings) as pool, leasing(pool):
+    with register_gpus(settings) as pool, leasing(pool):
         assert there(servers) == ["one/0", "one/1"]
         four, two = create(4), create(2)
         with choose_job(settings) as job_id:
@@ -77,7 +77,7 @@ def test_it_takes_joint_trainings_that_ask_for_gpus_and_nothing_else(
 ) -> None:
     settings = by_ssh(servers.settings, tmp_path, launcher=launcher)
     (tmp_path / "up-one").touch()
-    with registered_gpus(settings) as pool, leasing(pool):
+    with register_gpus(settings) as pool, leasing(pool):
         plain = create()
         with choose_job(settings) as job_id:
             assert job_id is None
@@ -96,7 +96,7 @@ def test_the_launcher_is_that_of_the_settings(home: Path, tmp_path: Path) -> Non
 
     def launcher(settings: Settings, *gpus: str) -> object:
         slots = tuple(Gpu(uuid=name, number=name) for name in gpus)
-        return launcher_of(Work(Claim("0" * 32, 0, 1, "me", slots), settings))
+        return launcher_of(Work(JobClaim("0" * 32, 0, 1, "me", slots), settings))
 
     away = by_ssh(Settings(), tmp_path, node_address="10.1.2.3")
     assert launcher(Settings()) == LocalLauncher()
@@ -174,7 +174,7 @@ def test_the_slots_of_a_lost_host_are_not_offered_before_it_can_be_reached(
     settings = by_ssh(servers.settings, tmp_path, lease_seconds=600.0, heartbeat_seconds=600.0)
     for name in ("one", "two"):
         (tmp_path / f"up-{name}").touch()
-    with registered_gpus(settings) as pool, leasing(pool):
+    with register_gpus(settings) as pool, leasing(pool):
         job_id = create(2)
         claim = take(settings, job_id, "somebody", pool)
         assert claim is not None

@@ -18,7 +18,7 @@ from engine.plugins import BadPluginError
 from tests.ui.conftest import ask
 from ui.cli.app import ENTRY_POINTS, app, find_commands, main
 from ui.cli.mix_options import number
-from ui.cli.output import shown
+from ui.cli.output import as_text
 from ui.errors import BadUsageError
 
 HEAVY = ("torch", "transformers", "sqlalchemy", "gradio", "streamlit", "celery", "fastapi", "httpx", "numpy")
@@ -152,7 +152,7 @@ def test_bytes_that_are_no_text_are_reported_in_one_sentence(capsys: pytest.Capt
 
 
 def test_the_perplexity_of_a_diverged_model_is_shown_by_its_power_of_ten() -> None:
-    assert [shown(value) for value in (0.0, 0.001, 600.0, 1.5e9, 1e304)] == [
+    assert [as_text(value) for value in (0.0, 0.001, 600.0, 1.5e9, 1e304)] == [
         "0.00",
         "0.001",
         "600.00",

@@ -119,13 +119,13 @@ def _answer(generations: ModelHost, name: str, prompt: str, sampling: SamplingCo
     weights: list[dict[str, float]] = []
     text, reason = "", None
     with closing(generations.stream(plan, prompt, sampling)) as stream:
-        for one in stream:
-            text += one.text
-            if isinstance(one, Token):
-                ids.append(one.id)
-                weights.append(dict(one.weights))
-            elif isinstance(one, Done):
-                reason = one.reason
+        for event in stream:
+            text += event.text
+            if isinstance(event, Token):
+                ids.append(event.id)
+                weights.append(dict(event.weights))
+            elif isinstance(event, Done):
+                reason = event.reason
     return NewAnswer(
         manifest=Manifest.of(plan, sampling),
         text=text,
@@ -259,8 +259,8 @@ def _print(card: ComparisonCard) -> None:
     for answer, model in zip(card.answers, card.models, strict=True):
         seed = (answer.manifest.sampling or {}).get("seed")
         say(f"\n{answer.letter}: {model}, seed {seed}, {pluralize(answer.num_tokens, 'token')}\n{answer.text}")
-    for one in card.votes:
-        say(f"\n{_describe_vote(one)}{' (blind)' if one.is_blind else ''}.")
+    for vote in card.votes:
+        say(f"\n{_describe_vote(vote)}{' (blind)' if vote.is_blind else ''}.")
 
 
 def _describe_vote(card: VoteCard) -> str:

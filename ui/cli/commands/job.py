@@ -11,7 +11,7 @@ import typer
 from engine.config import MOST
 from ui.cli.job_progress import REDRAW_SECONDS, card_of, exit_as, follow, report, watch_line
 from ui.cli.options import Json, naming_argument
-from ui.cli.output import day, print_fields, print_json, print_note, print_table, print_text, say, shown
+from ui.cli.output import as_text, day, print_fields, print_json, print_note, print_table, print_text, say
 from ui.cli.verbs import CREATED, Column, CommandGroup, Outcome, lists, read, write
 from ui.errors import BadUsageError
 from ui.present.jobs.job_status import percent_of
@@ -130,7 +130,9 @@ def _follow_metrics(job_id: str, names: Collection[str], style: Style) -> None:
     from workbench.analysis.training_curves import MetricTail
 
     lines: dict[Style, Callable[[MetricValue], str]] = {
-        "text": lambda point: f"step {point.step:,} · {point.metric} {shown(point.value)} {point.unit}".rstrip() + "\n",
+        "text": lambda point: (
+            f"step {point.step:,} · {point.metric} {as_text(point.value)} {point.unit}".rstrip() + "\n"
+        ),
         "csv": lambda point: csv_rows([point]),
         "json": lambda point: harmless_json(point.model_dump_json()) + "\n",
     }

@@ -25,7 +25,7 @@ from ui.cli.mix_options import (
     takes_gate,
 )
 from ui.cli.options import HeldOut, naming_argument, split_commas
-from ui.cli.output import print_rows, print_table, say, say_each, shown
+from ui.cli.output import as_text, print_rows, print_table, say, say_each
 from ui.cli.questions import prints_answer, say_temperature
 from ui.cli.verbs import CREATED, NAME, Column, CommandGroup, Outcome, get_card, read, write
 from ui.generation.model_host import find_member, with_clustering_id
@@ -340,7 +340,7 @@ def _gate_settings(card: MixtureCard) -> dict[str, Any]:
 
 def _print_members(card: MixtureCard) -> None:
     settings = _gate_settings(card)
-    say(", ".join([f"{card.name}: gate {card.gate['kind']}", *([shown(settings)] if settings else [])]))
+    say(", ".join([f"{card.name}: gate {card.gate['kind']}", *([as_text(settings)] if settings else [])]))
     rows = [(one.expert, one.domains, one.weight, one.active, one.enabled) for one in card.members]
     print_table(["Expert", "Domains", "Weight", "Active", "Enabled"], rows, empty="It has no experts.")
     say_each(describe_inner_gates(card))

@@ -41,9 +41,9 @@ def _print(histories: Sequence[TrainingHistory]) -> None:
 
 
 def _rows(history: TrainingHistory, step_by_step: bool) -> Iterator[tuple[Any, ...]]:
-    for one in history.domains:
-        evaluations = list(zip(one.steps, one.losses, one.gates, strict=True))
+    for domain in history.domains:
+        evaluations = list(zip(domain.steps, domain.losses, domain.gates, strict=True))
         shown = evaluations if step_by_step or len(evaluations) == 1 else (evaluations[0], evaluations[-1])
         for step, loss, gates in shown:
             weights = ", ".join(f"{name} {weight(value)}" for name, value in gates.items())
-            yield history.expert, one.domain, "retained" if one.retained else "", step, number(loss, 2), weights
+            yield history.expert, domain.domain, "retained" if domain.retained else "", step, number(loss, 2), weights

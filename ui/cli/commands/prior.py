@@ -6,7 +6,7 @@ from typing import Annotated
 
 from ui.cli.mix_options import parse_experts
 from ui.cli.options import naming_argument
-from ui.cli.output import print_table, say, shown
+from ui.cli.output import as_text, print_table, say
 from ui.cli.questions import takes_question
 from ui.cli.verbs import CREATED, NAME, Column, CommandGroup, Outcome, get_card, write
 from workbench.answers.cards import PriorCard
@@ -68,6 +68,6 @@ app.add_delete("prior", PriorName, "Delete a prior; the weights of mixtures stay
 
 
 def _print(card: PriorCard) -> None:
-    say(f"{card.name}: {shown(card.source.model_dump()) if isinstance(card.source, PriorSource) else 'set by hand'}")
+    say(f"{card.name}: {as_text(card.source.model_dump()) if isinstance(card.source, PriorSource) else 'set by hand'}")
     shares = sorted(card.shares.items(), key=lambda item: -item[1])
     print_table(["Expert", "Share"], shares, empty="All its experts are deleted.")

@@ -148,7 +148,7 @@ def empty_trash(
 
 def _entries(settings: Settings) -> list[tuple[Trashed, str]]:
     """The entries of both trashes, the oldest first, each with the name that it had in the registry."""
-    return [(entry, name_of(get_storage(settings), entry.id)) for entry in garbage_collection.trashed(settings)]
+    return [(entry, name_of(get_storage(settings), entry.id)) for entry in garbage_collection.trash_entries(settings)]
 
 
 def _print_rebuilt(report: Rebuilt, done: str) -> None:
