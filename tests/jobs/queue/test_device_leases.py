@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import select
 from tiny_kind import job_spec
-from world import RunningWorkbench, eventually
+from world import RunningWorkbench, create, eventually
 
 from engine import gpus
 from engine.gpus import Gpu, address_of, numbers_of
@@ -26,7 +26,6 @@ from workbench.answers.cards import DeviceCard, DeviceHolder
 from workbench.errors import BadSettingsError, BadSpecError, DevicesBusyError, LostGpuError
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import DevicePool, list_devices
-from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import database
 from workbench.schema.tables import Device
 from workbench.settings import Settings, read_settings
@@ -55,12 +54,6 @@ def holders(servers: RunningWorkbench) -> list[DeviceHolder]:
 def share(part: float, **count: int) -> str:
     with database.transaction() as session:
         return rows.create_job(session, job_spec(**count).model_copy(update={"gpu_share": part}))
-
-
-def create(num_gpus: int = 0) -> str:
-    joint = TrainJoint(name="m", seed_model="s", domains=["law", "code"], num_gpus=num_gpus)
-    with database.transaction() as session:
-        return rows.create_job(session, joint if num_gpus else job_spec())
 
 
 @pytest.mark.slow
@@ -125,7 +118,7 @@ def test_a_job_that_needs_several_gpus_keeps_later_ones_from_them_but_not_for_an
 ) -> None:
     settings = calm(servers)
     with register_gpus(pretended(settings, "0-1")) as pool, leasing(pool):
-        running, large, too_large, later = create(), create(2), create(3), create()
+        running, large, too_large, later = create(), create(num_gpus=2), create(num_gpus=3), create()
         assert take(settings, running, "somebody", pool) is not None
         with choose_job(settings) as job_id:
             assert job_id is None  # one GPU is free, and the large job waits for both
@@ -204,7 +197,7 @@ def test_a_process_with_a_share_of_a_gpu_is_bounded_to_that_share_of_its_memory(
 def test_a_local_run_keeps_no_gpu_free_for_a_job_that_it_does_not_run(servers: RunningWorkbench) -> None:
     settings = calm(servers)
     with register_gpus(pretended(settings, "0-1")) as pool, leasing(pool):
-        running, foreign, own = create(), create(2), create()
+        running, foreign, own = create(), create(num_gpus=2), create()
         assert take(settings, running, "somebody", pool) is not None
         with choose_job(settings) as job_id:
             assert job_id is None  # a worker keeps the free GPU for the job that needs both
@@ -213,7 +206,7 @@ def test_a_local_run_keeps_no_gpu_free_for_a_job_that_it_does_not_run(servers: R
 
 
 def test_a_worker_without_gpus_leaves_jobs_that_require_some(servers: RunningWorkbench) -> None:
-    asking, plain = create(1), create()
+    asking, plain = create(num_gpus=1), create()
     with leasing(DevicePool("here")), choose_job(servers.settings) as job_id:
         assert job_id == plain
     with pytest.raises(DevicesBusyError):

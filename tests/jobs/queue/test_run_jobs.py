@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
-from tiny_kind import job_spec
-from world import RunningWorkbench
+from world import RunningWorkbench, create
 
 from jobs.queue import tasks
 from jobs.queue.scheduler import LeaseReaper
@@ -20,11 +19,6 @@ from workbench.registry import database
 from workbench.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("tiny_runner")
-
-
-def create(how: str = "count", steps: int = 100, **more: object) -> str:
-    with database.transaction() as session:
-        return rows.create_job(session, job_spec(how, steps), **more)  # type: ignore[arg-type]
 
 
 def test_all_are_done_in_their_order_and_no_other_is_touched(servers: RunningWorkbench) -> None:

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tiny_kind import job_spec
-from world import HERE, RunningWorkbench, eventually
+from world import HERE, RunningWorkbench, create, eventually
 
 from jobs.attempt import runner
 from jobs.queue import submit, tasks
@@ -30,11 +29,6 @@ from workbench.schema.tables import Job
 from workbench.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("tiny_runner")
-
-
-def create(how: str = "count", **more: object) -> str:
-    with database.transaction() as session:
-        return rows.create_job(session, job_spec(how), **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("moment", ["before it is claimed", "after its end"])
