@@ -239,13 +239,19 @@ def probes_folder(settings: Settings) -> Path:
 @contextmanager
 def _process(spec: Spec, folder: Path, settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
     """The process of a probe; it is killed at the end, and ends itself when this one does."""
+    home = {  # the settings of this process that decide what a probe reads
+        "WORKBENCH_HOME": str(settings.root),
+        "WORKBENCH_DATABASE_URL": settings.database,
+        "WORKBENCH_ARTIFACTS": str(settings.artifacts_folder),
+        "WORKBENCH_STORE": settings.store,
+    }
     process = subprocess.Popen(
         [*PROBE, str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        env={**os.environ, **_threads(spec, settings), **python_environment(), **_home(settings)},
+        env={**os.environ, **_threads(spec, settings), **python_environment(), **home},
     )
     try:
         assert process.stdin is not None, "it is a pipe"
@@ -264,16 +270,6 @@ def _threads(spec: Spec, settings: Settings) -> dict[str, str]:
     if num_processes > 1:
         return process_environment(settings.threads or max(1, (os.cpu_count() or 1) // num_processes))
     return {name: os.environ.get(name, value) for name, value in process_environment(settings.threads).items()}
-
-
-def _home(settings: Settings) -> dict[str, str]:
-    """The settings of this process that decide what a probe reads."""
-    return {
-        "WORKBENCH_HOME": str(settings.root),
-        "WORKBENCH_DATABASE_URL": settings.database,
-        "WORKBENCH_ARTIFACTS": str(settings.artifacts_folder),
-        "WORKBENCH_STORE": settings.store,
-    }
 
 
 def _runs_out(process: subprocess.Popen[bytes], folder: Path, limits: FreeBytes) -> Literal["", "memory", "disk"]:
