@@ -18,8 +18,6 @@ from ui.present.text.formatting import newest_of, pluralize
 from workbench.specs.base import Spec
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
-
     from workbench.registry.things import ThingKind
 
 P = ParamSpec("P")
@@ -182,7 +180,7 @@ def prints(function: Callable[..., Outcome]) -> Command:
     return with_parameters(command, function, own if reads_json else [*own, keyword("as_json", Json)])
 
 
-def read(service: Callable[Concatenate[Session, P], T], *arguments: P.args, **options: P.kwargs) -> T:
+def read(service: Callable[Concatenate[Any, P], T], *arguments: P.args, **options: P.kwargs) -> T:
     """What a service answers whose first argument is a session that reads the registry."""
     from workbench.registry.database import reading
 
@@ -190,7 +188,7 @@ def read(service: Callable[Concatenate[Session, P], T], *arguments: P.args, **op
         return service(session, *arguments, **options)
 
 
-def write(service: Callable[Concatenate[Session, P], T], *arguments: P.args, **options: P.kwargs) -> T:
+def write(service: Callable[Concatenate[Any, P], T], *arguments: P.args, **options: P.kwargs) -> T:
     """The same of a service that changes the registry, in one transaction."""
     from workbench.registry.database import transaction
 
