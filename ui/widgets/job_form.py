@@ -17,9 +17,8 @@ from ui.present.forms.readable_folders import require_readable
 from ui.present.jobs.job_status import style_of
 from ui.present.pages import JOBS
 from ui.present.text.formatting import plain
-from ui.widgets.changes import cannot_change
 from ui.widgets.fields import Answers, draw_preset, draw_questions, show_command
-from ui.widgets.notices import explained
+from ui.widgets.notices import cannot_change, explained
 from ui.widgets.probe import measure, show_costs, show_first_batch
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpecError

@@ -1,18 +1,20 @@
-"""Messages for missing data and failures: cause and next step, never a traceback."""
+"""Messages (cause and next step, never a traceback), and buttons that change the registry and say so."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import streamlit as st
 
 from engine.errors import Problem
 from ui.present.next_step_text import next_step_text
 from ui.present.text.formatting import plain, spoken
+from workbench.access.actor import Role, may
 from workbench.errors import BadSpecError
+from workbench.registry.database import transaction
 
 log = logging.getLogger("workbench.studio")
 
@@ -120,3 +122,36 @@ def example(title: str, about: str, badge: str = INVENTED) -> Iterator[None]:
             st.badge(badge, color="orange")
         st.caption(plain(about))
         yield
+
+
+Changed = TypeVar("Changed")
+
+
+def cannot_change() -> bool:
+    """Whether every change of this user would be refused, as it is for a viewer."""
+    return not may(Role.EDITOR)
+
+
+def apply(
+    change: Callable[[Any], Changed],
+    message: str | Callable[[Changed], str],
+    then: Callable[[], object] = lambda: None,
+) -> None:
+    """Changes the registry and draws the page again with the message; a Problem is shown instead.
+
+    `change` takes the session of a transaction, and `then` is called once that is committed.
+    """
+    with explained():
+        with transaction() as session:
+            changed = change(session)
+        then()
+        keep(message if isinstance(message, str) else message(changed))
+        st.rerun()
+
+
+def offer_deletion(what: str, key: str, delete: Callable[[Any], object], message: str, label: str = "Delete …") -> None:
+    """A popover that says what is deleted (Markdown), and deletes it on a second click."""
+    with st.popover(label, icon=":material/delete:"):
+        st.markdown(what)
+        if st.button("Delete for good", key=key, type="primary", disabled=cannot_change()):
+            apply(delete, message)

@@ -7,12 +7,12 @@ from typing import Any
 
 import streamlit as st
 
-from ui.present.charts.chart import Chart, fill_of, name_axis, new_figure
 from ui.present.charts.colours import Looks, read_looks
 from ui.present.text.formatting import plain
 from ui.present.text.parents import blocks_text, describe_parent, describe_unscored
 from ui.widgets.background import ask_scores
-from ui.widgets.show_chart import show_chart
+from ui.widgets.charts_and_tables import show_chart
+from workbench.formatting.chart_template import Chart, fill_of, name_axis, new_figure
 from workbench.formatting.number_format import weight
 from workbench.questions.parent_proposal import NearestRequest, score_line, unscored_parents
 from workbench.registry.database import reading

@@ -10,21 +10,19 @@ from typing import Any, get_args
 import streamlit as st
 
 from jobs.queue.submit import submit
-from ui.present.charts.chart import Chart
 from ui.present.forms.readable_folders import require_readable
 from ui.present.jobs.job_status import by_turn, is_over
 from ui.present.pages import JOBS
 from ui.present.text.formatting import ago, duration, plain, pluralize
 from ui.studio.job_views.job_view import show_line
 from ui.widgets.address import choose_one
-from ui.widgets.changes import cannot_change
-from ui.widgets.data_table import show_table
+from ui.widgets.charts_and_tables import show_chart, show_table
 from ui.widgets.fields import draw_number
-from ui.widgets.notices import empty, example, explained, keep, show_problem
+from ui.widgets.notices import cannot_change, empty, example, explained, keep, show_problem
 from ui.widgets.page_head import show_head
-from ui.widgets.show_chart import show_chart
 from workbench.answers.cards import DomainCard, JobCard, ReportCard
 from workbench.errors import BadSpecError
+from workbench.formatting.chart_template import Chart
 from workbench.formatting.shell_command import shell_command
 from workbench.registry import corpora
 from workbench.registry.database import reading

@@ -10,7 +10,7 @@ from tests.ui.removals import certify, findings, removed
 from ui.cli.app import main
 from ui.present.charts.colours import Looks
 from ui.present.charts.curves_and_bars import removal_bars
-from ui.present.text.certificates import extraction_rows, perplexity_rows
+from ui.present.text.reports import extraction_rows, perplexity_rows
 from workbench.job_records import jobs, leases
 from workbench.kinds.analysis import CertifyRemoval
 from workbench.questions.removal import removal_reports

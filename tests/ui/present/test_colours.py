@@ -29,12 +29,12 @@ from ui.present.charts import (
     scatters,
 )
 from ui.present.charts import posteriors as posterior_charts
-from ui.present.charts.chart import Chart
 from ui.present.charts.colours import Looks, chip, in_order, looks_of
 from ui.present.charts.curves_and_bars import oracle_gap
-from ui.studio.job_views.forgetting import forgetting_picture
+from ui.studio.job_views.training_charts import forgetting_picture
 from ui.widgets.parents import parent_picture
 from workbench.answers.cards import ClusterCard, ClusteringCard, EvaluationCard, ExpertLook, MetricPoint
+from workbench.formatting.chart_template import Chart
 from workbench.formatting.palette import COLOURS, GREY, LETTERS, look_of
 from workbench.questions.affinity import Affinity, AffinityCell
 from workbench.questions.inference_modes import InferenceModeDomain

@@ -31,7 +31,7 @@ from ui.present.picture import (
     scores_of,
     switched_off,
 )
-from ui.studio.overview.contents import Contents, read_contents
+from ui.studio.shared.contents import Contents, read_contents
 from workbench.answers.cards import CalibratedGain, EvaluationCard, ReportCard
 from workbench.questions.perplexities import MixedDomain
 from workbench.settings import get_settings

@@ -20,7 +20,7 @@ from ui.present.picture import card_of, scores_of
 from ui.present.text.calibration import describe_gain, describe_verdict, how_to_read
 from ui.present.text.inference_modes import describe_missing_modes, legend, shown_modes
 from ui.present.text.measures import RULE, TokenMeasure, comparable, describe_comparability, odd_measures
-from ui.studio.overview.contents import read_contents
+from ui.studio.shared.contents import read_contents
 from workbench.analysis.perplexity_tables import comparable as comparable_rows
 from workbench.answers.posteriors import Change, EvidenceCalibration
 from workbench.questions.inference_modes import InferenceModeAverages, InferenceModeComparison, InferenceModeDomain

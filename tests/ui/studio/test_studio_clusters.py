@@ -21,7 +21,8 @@ from ui.present.charts.cluster_map import cluster_map, legend, map_picture
 from ui.present.charts.colours import Looks
 from ui.present.charts.setting_grids import describe_grid, grid_picture
 from ui.studio.clusters import cluster_map_view
-from ui.widgets import changes, show_chart
+from ui.widgets import changes
+from ui.widgets import charts_and_tables as show_chart
 from workbench.answers.cards import ClusteringCard, JobCard
 from workbench.job_records import jobs
 from workbench.questions.cluster_grid import ClusterGrid, TemperatureProposal

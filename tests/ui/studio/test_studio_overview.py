@@ -15,7 +15,7 @@ from tests.ui.studio.visits import STUDIO, answer_as, named, open_page, output
 from ui.client import Client
 from ui.present.next_steps import STEP_AFTER, suggestions
 from ui.studio.app_pages.overview import holdings
-from ui.studio.overview.contents import read_contents
+from ui.studio.shared.contents import read_contents
 from ui.widgets.elements import components
 from ui.widgets.notices import INVENTED
 from workbench.answers.posteriors import Manifest, PosteriorAnswer

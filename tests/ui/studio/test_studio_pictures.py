@@ -28,8 +28,8 @@ from ui.present.charts.scatters import affinity_scatter
 from ui.present.jobs.throughput import operations
 from ui.present.mixture_effect import bars_of, describe_effect, effect_rows, effect_title
 from ui.present.text.specialization import describe_affinity, verdict
-from ui.studio.job_views import forgetting
-from ui.studio.job_views.forgetting import _what_stays, forgetting_picture
+from ui.studio.job_views import training_charts as forgetting
+from ui.studio.job_views.training_charts import _what_stays, forgetting_picture
 from ui.widgets.parents import parent_picture
 from workbench.answers.cards import MetricPoint
 from workbench.formatting.palette import look_of

@@ -19,7 +19,7 @@ from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import curves
 from ui.present.text.formatting import plain
 from ui.studio.job_views import job_view
-from ui.studio.job_views.curves import samples_by_step
+from ui.studio.job_views.training_charts import samples_by_step
 from workbench.analysis.training_curves import TrainingBaseline, training_baseline
 from workbench.answers.cards import MetricPoint
 from workbench.formatting.number_format import nats

@@ -12,7 +12,6 @@ from markdown_it import MarkdownIt
 from engine.errors import CorpusError
 from ui.cli.job_progress import line as several_line
 from ui.kinds.catalog import result_pages, result_sentence
-from ui.present.first_steps import first_steps
 from ui.present.forms.questions import DERIVED_FIELDS, assemble, changed_answers, questions_of
 from ui.present.forms.readable_folders import keep_uploads, own_names, require_text, safe_suffix
 from ui.present.jobs.failure_text import cause_of, next_step_of
@@ -26,14 +25,14 @@ from ui.present.jobs.job_status import (
     style_of,
     time_left,
 )
-from ui.present.next_steps import Holdings, suggestions
+from ui.present.next_steps import Holdings, first_steps, suggestions
 from ui.present.pages import CORPORA, EXPERTS, TRAIN
 from ui.present.text.formatting import ago, duration, moment, plain, size, spoken
 from ui.present.text.posteriors import posterior_title
 from ui.studio.job_views.pending_jobs import by_turn
 from ui.studio.shared import health
 from ui.studio.shared.health import worker_sign
-from ui.widgets.data_table import as_csv
+from ui.widgets.charts_and_tables import as_csv
 from workbench.answers.cards import JobCard
 from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_spec

@@ -8,7 +8,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from ui.present.charts.chart import FRAME, heat_scale, name_axis, new_figure, tick
+from workbench.formatting.chart_template import FRAME, heat_scale, name_axis, new_figure, tick
 from workbench.formatting.number_format import shorten
 from workbench.formatting.palette import Look
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ui.present.charts.cells import new_heatmap
-from ui.present.charts.chart import Chart, fill_of, name_axis, new_figure
 from ui.present.charts.colours import Looks, of_clusters
 from ui.present.text.formatting import pluralize
 from workbench.answers.cards import ClusterCard, ClusteringCard
+from workbench.formatting.chart_template import Chart, fill_of, name_axis, new_figure
 from workbench.formatting.number_format import full_label, number, share
 
 

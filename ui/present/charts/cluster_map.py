@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.clusters.map_polygons import lies_in_any
-from ui.present.charts.chart import ACCENT, GREY, Chart, heat_scale, new_figure
 from ui.present.charts.colours import Looks, of_clusters
 from ui.present.text.formatting import pluralize
 from workbench.answers.cards import ClusteringCard
+from workbench.formatting.chart_template import ACCENT, Chart, heat_scale, new_figure
 from workbench.formatting.number_format import full_label, label, nats
+from workbench.formatting.palette import GREY
 from workbench.kinds.data import MakeDomain
 from workbench.registry.clusters.cluster_documents import POINT, MapPoints
 

@@ -8,17 +8,25 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from ui.present.charts.chart import ACCENT, GREY, Chart, baseline, line_of, name_axis, name_line_ends, named, new_figure
 from ui.present.charts.colours import Looks, with_mark
-from ui.present.text.certificates import LABELS, perplexity_rows
-from ui.present.text.certificates import change as removal_change
-from ui.present.text.classification import accuracy_rows
 from ui.present.text.formatting import listed, pluralize
 from ui.present.text.inference_modes import ORACLE
 from ui.present.text.measures import comparable, measure_text
+from ui.present.text.reports import LABELS, accuracy_rows, perplexity_rows
+from ui.present.text.reports import change as removal_change
 from workbench.answers.cards import EvaluationCard, ExpertCard, MetricPoint
+from workbench.formatting.chart_template import (
+    ACCENT,
+    Chart,
+    baseline,
+    line_of,
+    name_axis,
+    name_line_ends,
+    named,
+    new_figure,
+)
 from workbench.formatting.number_format import change, nats, percent, perplexity
-from workbench.formatting.palette import Look
+from workbench.formatting.palette import GREY, Look
 from workbench.questions.inference_modes import InferenceMode, InferenceModeDomain
 from workbench.questions.removal import DomainRemoval
 

@@ -10,10 +10,10 @@ from typing import Any
 import plotly.graph_objects as go
 
 from ui.present.charts.cells import add_frames, add_targets, frame, in_order_of_homes, new_heatmap
-from ui.present.charts.chart import Chart, heat_scale
 from ui.present.charts.colours import Looks
 from ui.present.text.measures import in_percent
 from workbench.analysis.perplexity_tables import own_expert
+from workbench.formatting.chart_template import Chart, heat_scale
 from workbench.formatting.number_format import full_label, percent, perplexity, ratio
 from workbench.formatting.palette import Cells, as_text, colour_bar, logs
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from engine.events import BACKBONE
-from ui.present.charts.chart import Chart, heat_scale, name_axis, new_figure
 from ui.present.charts.colours import in_order
 from ui.present.text.formatting import pluralize
 from ui.present.text.mode_gates import means
+from workbench.formatting.chart_template import Chart, heat_scale, name_axis, new_figure
 from workbench.formatting.number_format import full_label, label
 from workbench.formatting.number_format import weight as formatted
 

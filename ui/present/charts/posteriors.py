@@ -8,7 +8,10 @@ from itertools import pairwise
 from typing import Any
 
 from ui.present.charts.cells import add_frames, add_targets, frame, new_heatmap
-from ui.present.charts.chart import (
+from ui.present.charts.colours import Looks, with_mark
+from ui.present.text.formatting import pluralize
+from ui.present.text.posteriors import stability_text
+from workbench.formatting.chart_template import (
     Chart,
     baseline,
     fill_of,
@@ -19,9 +22,6 @@ from ui.present.charts.chart import (
     new_figure,
     new_subplots,
 )
-from ui.present.charts.colours import Looks, with_mark
-from ui.present.text.formatting import pluralize
-from ui.present.text.posteriors import stability_text
 from workbench.formatting.number_format import full_label, label, share, shorten, weight
 from workbench.formatting.palette import Look
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap

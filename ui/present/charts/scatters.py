@@ -9,12 +9,12 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from ui.present.charts.chart import Chart, baseline, named, new_figure
 from ui.present.charts.colours import Looks, with_mark
 from ui.present.text.formatting import listed, pluralize
 from ui.present.text.measures import in_percent
 from ui.present.text.retention import ExpertPosition, describe_retention, method_label, placed_experts, retention_rows
 from ui.present.text.specialization import numbers
+from workbench.formatting.chart_template import Chart, baseline, named, new_figure
 from workbench.formatting.number_format import full_label, label, ratio, weight
 from workbench.questions.affinity import Affinity, AffinityCell
 from workbench.questions.retention import Metric, Retention

@@ -9,9 +9,9 @@ from typing import Any
 from engine.config import PAPER_TEMPERATURE
 from engine.mixing.evidence import EvidenceRule
 from ui.present.charts.cells import add_frames, frame, new_heatmap
-from ui.present.charts.chart import Chart, heat_scale
 from ui.present.text.calibration import describe_verdict, how_to_read, setting_text, surface_rows
 from workbench.answers.posteriors import EvidenceCalibration
+from workbench.formatting.chart_template import Chart, heat_scale
 from workbench.formatting.number_format import percent
 from workbench.formatting.number_format import perplexity as formatted
 from workbench.questions.cluster_grid import ClusterGrid, TemperatureProposal

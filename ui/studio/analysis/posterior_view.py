@@ -1,37 +1,45 @@
-"""Posteriors of all scored domains and of a text, from the API server."""
+"""Posteriors of all scored domains and of a text, and the gates inside an expert, from the API server."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
 from engine.config import PAPER_BLOCKS
+from engine.events import BACKBONE
 from engine.text.split_names import HeldOutSplit
 from ui.client import Client
 from ui.present.charts.cells import in_order_of_homes
-from ui.present.charts.chart import Chart
-from ui.present.charts.colours import read_looks
+from ui.present.charts.colours import in_order, read_looks
+from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block
 from ui.present.charts.posteriors import (
     Weights,
     average_weights,
     lead_title,
+    leaders,
+    legend,
     posterior_heatmap,
     posterior_lines,
     posterior_paths,
+    render_tinted_text,
 )
 from ui.present.charts.token_view import weight_data
+from ui.present.forms.settings_in_address import not_used, part_values, read_parts
 from ui.present.text.formatting import plain, pluralize
+from ui.present.text.mode_gates import Gates, num_blocks, rows_inside
 from ui.present.text.posteriors import describe_short_domains, posterior_title
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.mixtures.gate_form import choose_evidence
-from ui.widgets.address import choose_number, choose_one, choose_split
+from ui.widgets.address import choose_number, choose_one, choose_split, fresh, note, note_fault
 from ui.widgets.background import ask_scores, fetch_in_background
+from ui.widgets.charts_and_tables import clicked, show_chart
 from ui.widgets.elements.components import show_tokens
 from ui.widgets.notices import explained
-from ui.widgets.show_chart import clicked, show_chart
 from workbench.analysis.sample_texts import passages
+from workbench.answers.cards import MixtureCard
 from workbench.answers.posteriors import PosteriorAnswer
+from workbench.formatting.chart_template import Chart
 from workbench.formatting.shell_command import evaluate_command
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap, PosteriorMapRequest
 from workbench.registry.database import reading
@@ -196,3 +204,75 @@ def read_text(
 
     answer: PosteriorAnswer | None = fetch_in_background(key, (request, text), fetch, doing)
     return answer
+
+
+_ALL = "All, on average"
+
+
+def draw_parts(mixture: MixtureCard, address: str) -> dict[str, list[str]]:
+    """Switches for the parts of every expert that has some; those that are on, by expert.
+
+    Those that are off stand in the page's address under the key `address`; `show_fault` says what it could not mean.
+    """
+    parts = {member.expert: list(member.parts) for member in mixture.members if member.parts}
+    keys = {one.expert: f"inside.{mixture.id}.{one.expert_id}.parts" for one in mixture.members}
+    if (values := fresh(address)) is not None:
+        on, faults = read_parts(values, parts)
+        st.session_state.update({keys[expert]: names for expert, names in on.items()})
+        note_fault(address, not_used(faults), part_values(parts, on))
+    chosen = {
+        expert: st.pills(
+            f"Active parts of {plain(expert)}",
+            names,
+            selection_mode="multi",
+            default=st.session_state.get(keys[expert], names),
+            format_func=plain,
+            key=keys[expert],
+            help="Parts next to a frozen backbone (MoDE). With no part selected, only the backbone is used.",
+        )
+        for expert, names in parts.items()
+    }
+    note(address, part_values(parts, chosen))
+    return chosen
+
+
+def show_inside(answer: PosteriorAnswer, parts: Mapping[str, Sequence[str]]) -> None:
+    """What the gates weighed inside each expert that spoke; `parts` are all of each, so that each keeps its colour."""
+    for expert, names in parts.items():
+        if any(expert in one for one in answer.gate_weights):
+            _show_expert(expert, names, answer.tokens, answer.gate_weights)
+
+
+def _show_expert(expert: str, parts: Sequence[str], tokens: Sequence[str], gates: Gates) -> None:
+    st.markdown(f"##### Inside {plain(expert)}: words coloured by what weighed most, backbone or part")
+    blocks = range(num_blocks(gates, expert))
+    key = f"inside.{expert}"
+    chosen = st.segmented_control(
+        "Block",
+        [_ALL, *(str(block + 1) for block in blocks)],
+        default=_ALL,
+        key=f"{key}.block",
+        required=True,
+        help="Each block of layers has gates of its own; in each, the weights add up to 1.",
+    )
+    rows = rows_inside(gates, expert, parts, None if chosen == _ALL else int(chosen) - 1)
+    spoken = [token for token, one in zip(tokens, gates, strict=True) if expert in one]
+    looks = in_order(parts)
+    st.html(legend([BACKBONE, *parts], leaders(rows), looks))
+    st.html(render_tinted_text(spoken, rows, [BACKBONE, *parts], looks))
+    st.caption(plain(_words(gates, expert, parts, len(tokens) - len(spoken))))
+    show_chart(gate_strip(spoken, rows, parts), f"{key}.strip")
+    show_chart(gates_by_block([rows_inside(gates, expert, parts, block) for block in blocks], parts), f"{key}.blocks")
+
+
+def _words(gates: Gates, expert: str, parts: Sequence[str], num_asleep: int) -> str:
+    active = next(one[expert].parts for one in gates if expert in one)
+    off = [part for part in parts if part not in active]
+    sentences = [
+        "Hover a word to read the weights; a stronger colour is a higher weight.",
+        f"Switched off, so their weight is 0: {', '.join(off)}." if off else "",
+        f"For {pluralize(num_asleep, 'token')} of the text this expert had weight 0 and was not computed."
+        if num_asleep
+        else "",
+    ]
+    return " ".join(filter(None, sentences))

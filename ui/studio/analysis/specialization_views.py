@@ -26,11 +26,9 @@ from ui.present.text.specialization import describe_contrast, describe_passage
 from ui.studio.job_views.job_view import show_last
 from ui.widgets.address import choose_one, go_to
 from ui.widgets.background import ask_scores
-from ui.widgets.changes import cannot_change
-from ui.widgets.data_table import show_table
+from ui.widgets.charts_and_tables import show_chart, show_table
 from ui.widgets.elements.components import show_tokens
-from ui.widgets.notices import explained
-from ui.widgets.show_chart import show_chart
+from ui.widgets.notices import cannot_change, explained
 from workbench.answers.cards import ExpertCard
 from workbench.formatting.shell_command import shell_command, split_options
 from workbench.questions.question import ask

@@ -18,7 +18,7 @@ from ui.studio.job_views.job_view import show_form_and_job
 from ui.studio.job_views.pending_jobs import empty_until, show_plan
 from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one
-from ui.widgets.data_table import show_table
+from ui.widgets.charts_and_tables import show_table
 from ui.widgets.notices import empty
 from ui.widgets.page_head import show_head
 from workbench.answers.cards import ClusteringCard

@@ -16,10 +16,9 @@ from ui.studio.forms.import_form import show_import
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, open_link
-from ui.widgets.changes import offer_deletion
-from ui.widgets.data_table import show_table
+from ui.widgets.charts_and_tables import show_table
 from ui.widgets.fields import draw_number
-from ui.widgets.notices import empty, explained, show_problem
+from ui.widgets.notices import empty, explained, offer_deletion, show_problem
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.answers.cards import CorpusCard, DomainCard, JobCard
 from workbench.job_records import jobs as rows

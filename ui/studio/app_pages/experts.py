@@ -17,8 +17,7 @@ from ui.studio.job_views.job_view import show_form_and_job
 from ui.studio.job_views.pending_jobs import empty_until_trained
 from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, choose_some, choose_split, reopen, write_text
-from ui.widgets.changes import apply, cannot_change
-from ui.widgets.notices import explained
+from ui.widgets.notices import apply, cannot_change, explained
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.answers.cards import ViewCard
 from workbench.registry import corpora, experts, seeds, views

@@ -11,7 +11,7 @@ from ui.present.pages import CORPORA, JOBS
 from ui.present.text.formatting import clock, newest_of, plain
 from ui.studio.job_views.job_view import show_job
 from ui.widgets.address import choose_one, choose_some
-from ui.widgets.data_table import show_table, ticked
+from ui.widgets.charts_and_tables import show_table, ticked
 from ui.widgets.notices import empty, explained, show_problem
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.access.actor import Role, may

@@ -12,11 +12,10 @@ import streamlit as st
 from ui.addresses import LONGEST_QUERY
 from ui.present.pages import POSTERIORS
 from ui.present.text.formatting import plain, pluralize
-from ui.studio.analysis.posterior_view import read_text, show_domains, show_weighted_text
+from ui.studio.analysis.posterior_view import draw_parts, read_text, show_domains, show_inside, show_weighted_text
 from ui.studio.job_views.pending_jobs import empty_until_trained
 from ui.studio.mixtures.gate_form import draw_evidence, note_gate, recall_gate, setting_questions
 from ui.studio.mixtures.mixture_controls import saved_request
-from ui.studio.mixtures.mode_gates_view import draw_parts, show_inside
 from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, fresh, note, show_fault
 from ui.widgets.notices import explained

@@ -14,9 +14,8 @@ from ui.present.text.formatting import ago, clock, plain
 from ui.present.text.verdicts import number, place, result, since_then
 from ui.studio.job_views.job_view import show_job
 from ui.studio.shared.examples import show_example
-from ui.widgets.changes import cannot_change
-from ui.widgets.data_table import offer_csv
-from ui.widgets.notices import empty, explained, show_problem
+from ui.widgets.charts_and_tables import offer_csv
+from ui.widgets.notices import cannot_change, empty, explained, show_problem
 from ui.widgets.page_head import show_head
 from workbench.answers.cards import JobCard
 from workbench.job_records import jobs as rows

@@ -33,11 +33,9 @@ from ui.studio.mixtures.effect_view import show_oracle_gap
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, choose_split, write_text
-from ui.widgets.changes import cannot_change
-from ui.widgets.data_table import show_table
-from ui.widgets.notices import empty, explained
+from ui.widgets.charts_and_tables import clicked, show_chart, show_table
+from ui.widgets.notices import cannot_change, empty, explained
 from ui.widgets.page_head import show_head
-from ui.widgets.show_chart import clicked, show_chart
 from workbench.analysis import perplexity_tables
 from workbench.analysis.perplexity_tables import scored_domains
 from workbench.answers.cards import ExpertCard

@@ -20,10 +20,9 @@ from ui.studio.job_views.job_view import show_last
 from ui.studio.job_views.pending_jobs import show_plan
 from ui.widgets.address import choose_one, choose_some
 from ui.widgets.background import fetch_in_background
-from ui.widgets.changes import cannot_change
-from ui.widgets.notices import empty, explained
+from ui.widgets.charts_and_tables import areas, clicked_point, show_chart
+from ui.widgets.notices import cannot_change, empty, explained
 from ui.widgets.on_demand import scroll_box
-from ui.widgets.show_chart import areas, clicked_point, show_chart
 from workbench.analysis.scores import DocumentLosses, document_losses, experts_with_scores
 from workbench.answers.cards import ClusteringCard
 from workbench.answers.posteriors import ClusteredDocument

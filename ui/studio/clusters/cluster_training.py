@@ -18,11 +18,10 @@ from ui.present.text.clusters import describe_stale_experts
 from ui.present.text.formatting import plain, pluralize
 from ui.studio.job_views.job_view import show_form_and_job, show_last
 from ui.studio.job_views.pending_jobs import empty_until, show_plan
-from ui.widgets.changes import cannot_change
-from ui.widgets.data_table import show_table
+from ui.widgets.charts_and_tables import show_table
 from ui.widgets.fields import draw_questions, key_of, show_command
 from ui.widgets.job_form import UNNAMED
-from ui.widgets.notices import explained
+from ui.widgets.notices import cannot_change, explained
 from ui.widgets.probe import measure, show_costs, show_first_batch
 from workbench.answers.cards import ClusteringCard, ExpertCard
 from workbench.answers.forecasts import Forecast

@@ -18,11 +18,9 @@ from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.widgets.address import choose_one, choose_split
 from ui.widgets.background import ask_scores, fetch_in_background, forget
-from ui.widgets.changes import apply, cannot_change, offer_deletion
-from ui.widgets.data_table import show_table
+from ui.widgets.charts_and_tables import show_chart, show_table
 from ui.widgets.fields import Answers
-from ui.widgets.notices import empty, explained
-from ui.widgets.show_chart import show_chart
+from ui.widgets.notices import apply, cannot_change, empty, explained, offer_deletion
 from workbench.answers.cards import ClusterCard, ClusteringCard
 from workbench.answers.posteriors import TextChanges
 from workbench.questions.cluster_grid import ClusterGrid, ClusterGridRequest

@@ -14,9 +14,8 @@ from ui.present.pages import TRAIN
 from ui.present.text.formatting import listed, plain, pluralize
 from ui.widgets.address import write_text
 from ui.widgets.background import fetch_in_background
-from ui.widgets.changes import cannot_change
 from ui.widgets.fields import draw_number, drop_unknown
-from ui.widgets.notices import explained
+from ui.widgets.notices import cannot_change, explained
 from workbench.answers.cards import ClusteringCard
 from workbench.kinds.data import MakeDomain
 from workbench.kinds.parse_spec import parse_spec

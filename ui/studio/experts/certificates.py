@@ -9,25 +9,25 @@ import streamlit as st
 from jobs.queue.submit import submit
 from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import accuracy_bars, removal_bars
-from ui.present.text.certificates import (
+from ui.present.text.formatting import clock, plain
+from ui.present.text.reports import (
     change_rows,
+    cluster_rows,
     describe_extraction,
     describe_new_expert,
     describe_priors,
+    describe_settings,
     extraction_rows,
     folder_rows,
     perplexity_rows,
+    task_rows,
 )
-from ui.present.text.classification import cluster_rows, describe_settings, task_rows
-from ui.present.text.formatting import clock, plain
 from ui.studio.job_views.job_view import show_form_and_job, show_job
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.widgets.background import ask_scores
-from ui.widgets.changes import cannot_change
-from ui.widgets.data_table import show_table
+from ui.widgets.charts_and_tables import show_chart, show_table
 from ui.widgets.fields import Answers
-from ui.widgets.notices import explained
-from ui.widgets.show_chart import show_chart
+from ui.widgets.notices import cannot_change, explained
 from workbench.analysis.changes.additions import additions_of, can_be_certified
 from workbench.analysis.changes.retrained_baselines import candidates, what_stays
 from workbench.answers.cards import ExpertCard, MixtureCard, ReportCard

@@ -15,9 +15,8 @@ from ui.present.text.formatting import listed, millions, plain, short, size
 from ui.present.text.measures import comparable
 from ui.studio.analysis.specialization_views import offer_retention, offer_scores
 from ui.studio.job_views.pending_jobs import empty_until_scored
-from ui.widgets.data_table import show_table
+from ui.widgets.charts_and_tables import show_chart, show_table
 from ui.widgets.notices import explained
-from ui.widgets.show_chart import show_chart
 from workbench.analysis import perplexity_tables
 from workbench.answers.cards import EvaluationCard, ExpertCard
 from workbench.job_records import jobs

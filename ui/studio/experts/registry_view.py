@@ -15,9 +15,9 @@ from ui.present.charts.lineage import edge_rows, lineage_dot, registry_lineage
 from ui.present.picture import PictureScores, card_of, place_of, scores_of
 from ui.present.text.formatting import clock, millions, plain, pluralize, short, size
 from ui.present.text.measures import describe_comparability, in_percent, measure_text, odd_measures
-from ui.studio.overview.contents import curves_of
+from ui.studio.shared.contents import curves_of
 from ui.widgets.address import choose_one, choose_some
-from ui.widgets.data_table import show_table, ticked
+from ui.widgets.charts_and_tables import show_table, ticked
 from ui.widgets.elements.components import show_cards
 from workbench.analysis.changes.additions import KIND as ADDITION
 from workbench.analysis.perplexity_tables import in_domain_scores, scored_domains

@@ -13,9 +13,8 @@ from ui.present.forms.questions import QuestionForm, questions_of
 from ui.present.forms.readable_folders import keep_uploads, require_text
 from ui.present.text.formatting import listed, plain, pluralize, size
 from ui.studio.job_views.job_view import show_form_and_job, show_last
-from ui.widgets.changes import cannot_change
 from ui.widgets.fields import Answers
-from ui.widgets.notices import explained
+from ui.widgets.notices import cannot_change, explained
 from workbench.kinds.data import ImportCorpus
 from workbench.settings import get_settings
 

@@ -17,14 +17,11 @@ from ui.present.jobs.failure_text import cause_of, next_step_of
 from ui.present.jobs.job_status import describe_cancel, is_over, percent_of, places_of, sentence_of, style_of
 from ui.present.jobs.throughput import COUNTED_AS, describe_throughput
 from ui.present.text.formatting import ago, clock, duration, plain, spoken
-from ui.studio.job_views.curves import show_curves, show_samples
-from ui.studio.job_views.forgetting import show_forgetting
-from ui.studio.job_views.mode_gate_history import show_gates
+from ui.studio.job_views.training_charts import show_curves, show_forgetting, show_gates, show_samples
 from ui.studio.training.clone_view import offer_clone
 from ui.widgets.address import open_link
-from ui.widgets.changes import cannot_change
 from ui.widgets.job_form import last_job, show_job_form
-from ui.widgets.notices import announce, explained, keep, show_problem
+from ui.widgets.notices import announce, cannot_change, explained, keep, show_problem
 from ui.widgets.parents import show_posterior
 from workbench.analysis.training_curves import training_baseline
 from workbench.answers.cards import EventCard, JobCard, MetricPoint

@@ -41,10 +41,9 @@ from ui.studio.mixtures.gate_form import choose_evidence
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.widgets.address import choose_number
 from ui.widgets.background import ask_scores
-from ui.widgets.data_table import offer_csv
+from ui.widgets.charts_and_tables import offer_csv, show_chart
 from ui.widgets.elements.components import show_domain_bars
 from ui.widgets.notices import explained
-from ui.widgets.show_chart import show_chart
 from workbench.answers.cards import MixtureCard
 from workbench.formatting.number_format import perplexity
 from workbench.kinds.parse_spec import parse_as

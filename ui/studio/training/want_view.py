@@ -25,7 +25,7 @@ from ui.present.text.formatting import duration, listed, plain, pluralize, size
 from ui.studio.forms.import_form import show_import
 from ui.studio.job_views.pending_jobs import unfinished_jobs
 from ui.widgets.address import choose_one
-from ui.widgets.data_table import NO_VALUE
+from ui.widgets.charts_and_tables import NO_VALUE
 from ui.widgets.job_form import last_job
 from ui.widgets.probe import LOOK_SECONDS, advance, call_of
 from workbench.answers.cards import DomainCard
