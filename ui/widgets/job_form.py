@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ from workbench.errors import BadSpecError
 from workbench.job_records.jobs import get_jobs
 from workbench.job_records.preconditions import advice_on
 from workbench.kinds.kind import kind_named
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.parse_spec import parse_as
 from workbench.registry.database import reading
 from workbench.settings import get_settings
 from workbench.specs.base import Spec
@@ -37,7 +38,7 @@ _STATES = {  # of the last job; in the others it goes on as it was submitted
     "paused": (st.warning, "is paused"),
     "interrupted": (st.warning, "is interrupted"),
 }
-UNNAMED = "unnamed"  # what a job is called while it is measured, before it has a name
+_UNNAMED = "unnamed"  # what a job is called while it is measured, before it has a name
 
 
 def show_job_form(
@@ -53,6 +54,8 @@ def show_job_form(
     beside: Answers | None = None,
     send: Callable[[Any], str] = submit,
     limits: Mapping[tuple[str, ...], int] | None = None,
+    plan: type[Spec] | None = None,
+    proposed: Answers | None = None,
 ) -> None:
     """The form of a kind of job; `command` is that of its kind. The id of the submitted job is kept for `last_job`.
 
@@ -61,22 +64,28 @@ def show_job_form(
     answers given elsewhere, when it is submitted; a number out of its range says so itself, and no button submits it.
     `beside` are options of the command that are not in the spec; `send` submits the spec, with
     jobs that belong to it, and returns the id of the job to show; `limits` are upper bounds of whole numbers.
+    `plan` is the spec of several jobs, whose form has the key `kind`; `proposed` are answers that fields begin with.
     """
-    questions = questions_of(kind_named(kind).spec, offers, skip=("kind", *skip))
-    left, right = _columns(kind)
+    spec = plan or kind_named(kind).spec
+    questions = questions_of(spec, offers, skip=("kind", *skip))
+    left, right = _columns(has_costs=plan is not None or kind_named(kind).probe is not None)
     with left:
-        draw_preset(kind, questions)
-        shown = limit_questions(questions, limits or {})
+        if plan is None:
+            draw_preset(kind, questions)
+        shown = [
+            replace(one, default=(proposed or {}).get(one.path, one.default))
+            for one in limit_questions(questions, limits or {})
+        ]
         answers = draw_questions(kind, shown, tucked) | (given or {})
-    parsed = _parse(kind, answers)
+    parsed = _parse(spec, answers)
     faults = number_faults(shown, answers)
     line = command(changed_answers(questions, answers) | (given or {}) | (beside or {})) if command else ""
     with right:
-        expected = _expect(kind, answers, parsed, faults) if left is not right else None
+        expected = _expect(answers, parsed, faults, spec) if left is not right else None
     with left:
         if expected is not None:
             show_first_batch(expected)
-        show_command(kind, line, partial(_request, parsed), _spec_json(kind, answers))
+        show_command(kind, line, partial(_request, parsed), _spec_json(spec, answers))
     with right:
         is_refused = bool(faults) or (expected is not None and expected.fits is False)
         if expected is not None and expected.nearest:
@@ -105,22 +114,22 @@ def _show_submitted(kind: str) -> None:
             st.page_link(JOBS.script, label=label, icon=JOBS.icon, query_params={"job": job_id})
 
 
-def _columns(kind: str) -> tuple[DeltaGenerator, DeltaGenerator]:
+def _columns(*, has_costs: bool) -> tuple[DeltaGenerator, DeltaGenerator]:
     """Where the questions stand, and what the job will take: side by side where its costs can be measured."""
-    if kind_named(kind).probe is None:
+    if not has_costs:
         both = st.container()
         return both, both
     left, right = st.columns([5, 2], gap="medium")
     return left, right.container(border=True)
 
 
-def _expect(kind: str, answers: Answers, parsed: Spec | BadSpecError, faults: Sequence[str]) -> Forecast | None:
+def _expect(answers: Answers, parsed: Spec | BadSpecError, faults: Sequence[str], kind: type[Spec]) -> Forecast | None:
     """Shows the forecast of the job and returns it; None as long as it is not known."""
     st.markdown("**What it will take**")
     if faults:
         st.caption(plain(f"Not measured yet. {faults[0]}"))
         return None
-    spec = parsed if answers.get(("name",), UNNAMED) else _parse(kind, answers | {("name",): UNNAMED})
+    spec = parsed if answers.get(("name",), _UNNAMED) else _parse(kind, answers | {("name",): _UNNAMED})
     if isinstance(spec, BadSpecError):
         st.caption(plain(describe_missing_forecast(spec)))
         return None
@@ -129,18 +138,21 @@ def _expect(kind: str, answers: Answers, parsed: Spec | BadSpecError, faults: Se
     except Problem as problem:
         st.caption(plain(f"Not measured. {problem}"))
         return None
-    with reading() as session:
-        for advice in advice_on(session, spec):
-            st.info(plain(advice))
+    if _is_job(kind):
+        with reading() as session:
+            for advice in advice_on(session, spec):
+                st.info(plain(advice))
     expected = measure(spec)
     if expected is not None:
-        show_costs(expected, type(spec))
+        if not _is_job(kind):
+            st.caption(plain(expected.title))
+        show_costs(expected, kind)
     return expected
 
 
 def _request(parsed: Spec | BadSpecError) -> str:
-    """The call of curl that submits the same; empty while the answers are not valid."""
-    return "" if isinstance(parsed, BadSpecError) else request_of(parsed, get_settings())
+    """The call of curl that submits the same; empty for a plan, and while the answers are not valid."""
+    return request_of(parsed, get_settings()) if isinstance(parsed, Spec) and _is_job(type(parsed)) else ""
 
 
 def last_job(kind: str) -> str | None:
@@ -160,14 +172,18 @@ def _checked(parsed: Spec | BadSpecError, complaints: Sequence[str]) -> Spec:
     return parsed
 
 
-def _parse(kind: str, answers: Answers) -> Spec | BadSpecError:
+def _parse(spec: type[Spec], answers: Answers) -> Spec | BadSpecError:
     """The spec of these answers, or what is wrong with them: parsed once for all that a page does with it."""
     try:
-        spec: Spec = parse_spec(_spec_json(kind, answers))
+        return parse_as(spec, _spec_json(spec, answers))
     except BadSpecError as bad:
         return bad
-    return spec
 
 
-def _spec_json(kind: str, answers: Answers) -> dict[str, Any]:
-    return {"kind": kind, **assemble(answers)}
+def _spec_json(spec: type[Spec], answers: Answers) -> dict[str, Any]:
+    return {**({"kind": spec.model_fields["kind"].default} if _is_job(spec) else {}), **assemble(answers)}
+
+
+def _is_job(spec: type[Spec]) -> bool:
+    """Whether a spec is of one job, not of a plan of several."""
+    return "kind" in spec.model_fields

@@ -150,7 +150,7 @@ def test_two_mixtures_are_not_compared_where_the_tokens_differ() -> None:
     before = [row("law", 10).model_copy(update={"block_size": 128}), row("sea", 8)]
     now = [row("law", 5), row("sea", 8)]
     rows = effect_rows(before, now)
-    assert [one["change (%)"] for one in rows] == [None, 0.0]
+    assert [one.change_percent for one in rows] == [None, 0.0]
     assert describe_unlike_rows(before, now, "duo").startswith(
         "Not compared on law, since the tokens differ: duo was scored in"
     )

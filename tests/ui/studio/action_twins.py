@@ -93,13 +93,10 @@ ACTIONS: dict[str, dict[str, Action]] = {
     "studio/clusters/cluster_map_view.py": {
         "Move": _job("cluster pin"),
     },
-    "studio/clusters/cluster_training.py": {
-        "Fill in what {…} was trained with": _FILLS,
-        "label": _job("train clusters"),  # a plan: over HTTP one job after the other, with `after`,
-    },
     "studio/clusters/cluster_view.py": {
         "Compare with the current text": _twin("cluster changes", "GET /clusterings/{name}/changes"),
         "Save": _twin("cluster rename, cluster note", "PATCH /clusterings/{name}/clusters/{cluster}"),
+        "Fill in what {…} was trained with": _FILLS,
     },
     "studio/clusters/map_selection.py": {
         "Make a domain of these {…}": _job("cluster choose"),
@@ -169,7 +166,9 @@ ACTIONS: dict[str, dict[str, Action]] = {
     },
     "widgets/job_form.py": {
         "Use these settings": _FILLS,
-        "label": _job("train joint, train expert"),  # of every kind of job: the test asks each for its command,
+        "label": _job(
+            "train joint, train expert, train clusters"
+        ),  # of every kind of job: the test asks each for its command,
     },
     "widgets/notices.py": {
         "label": _OPENS,

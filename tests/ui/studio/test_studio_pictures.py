@@ -446,7 +446,7 @@ def test_of_a_thousand_experts_fifty_are_shown_with_their_domains_and_what_is_se
     assert (len(shown.experts), len(shown.domains)) == (50, 50)
     assert shown.domains == [f"d{place}" for place in range(149, 199)]  # in their order
     assert all(shown.own_expert(domain) == f"e{domain[1:]}" for domain in shown.domains)
-    assert shown.ratio("e198", "d197") == 198.0
+    assert shown.cell("e198", "d197").ratio == 198.0
 
     kept = many.at_most(50, " E7")
     assert {"e7", "e70", "e79"} <= set(kept.experts)

@@ -129,7 +129,7 @@ def show_cell(shown: HeatmapScores, looks: Looks) -> Cell | None:
     if not cells:
         st.caption("Score a second expert on a domain that has an expert of its own: then there is a cell to choose.")
         return None
-    usual = max(cells, key=lambda cell: shown.ratio(*cell) or 0.0)
+    usual = max(cells, key=lambda cell: shown.cell(*cell).ratio or 0.0)
     title = st.empty()
     left, right = st.columns(2)
     expert = choose_one(
@@ -145,7 +145,7 @@ def show_cell(shown: HeatmapScores, looks: Looks) -> Cell | None:
 
 
 def _show_numbers(shown: HeatmapScores, looks: Looks, expert: str, domain: str) -> None:
-    ratio, home = shown.ratio(expert, domain), shown.own_expert(domain)
+    ratio, home = shown.cell(expert, domain).ratio, shown.own_expert(domain)
     if home is None or ratio is None:
         st.info("This cell has not been scored.")
         return
@@ -157,7 +157,7 @@ def _show_numbers(shown: HeatmapScores, looks: Looks, expert: str, domain: str) 
         [
             {
                 "expert": plain(with_mark(name, looks.expert(name))),
-                "perplexity (per token)": f"{shown.perplexity_of(name, domain):,.1f}",
+                "perplexity (per token)": f"{shown.cell(name, domain).perplexity:,.1f}",
             }
             for name in names
         ]

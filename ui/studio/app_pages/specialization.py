@@ -234,9 +234,7 @@ def _show_table(scores: HeatmapScores) -> None:
     st.info(
         "No expert here was trained on one of these domains alone, so there is no in-domain expert to compare with."
     )
-    of_homes = ("in-domain", "ratio to own expert")
-    rows = [{name: value for name, value in row.items() if name not in of_homes} for row in scores.rows()]
-    show_table(rows, "perplexities", "Perplexity of each expert on each domain")
+    show_table(scores.rows(has_homes=False), "perplexities", "Perplexity of each expert on each domain")
 
 
 def _show_missing_scores(mixture: str | None, split: HeldOutSplit, scores: HeatmapScores) -> None:

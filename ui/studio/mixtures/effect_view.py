@@ -19,6 +19,7 @@ from ui.present.mixture_effect import (
     describe_unlike_rows,
     difference_rows,
     effect_rows,
+    effect_table,
     effect_title,
 )
 from ui.present.pages import CORPORA
@@ -85,7 +86,7 @@ def show_effect(
     with st.container(horizontal=True, vertical_alignment="center"):
         _show_cost(mixture, choice)
         st.space("stretch")
-        offer_csv(rows, "mixture_bars", "mixture_bars_download")
+        offer_csv(effect_table(rows), "mixture_bars", "mixture_bars_download")
 
 
 def _why_unlike(before: MixedScores, now: MixedScores, other: MixtureRequest | None, has_one_tokenizer: bool) -> str:
