@@ -269,10 +269,9 @@ def test_the_map_and_the_words_have_the_same_colours() -> None:
         for by in ("cluster", "domain"):
             layers = documents(experts, by).layers
             assert [layer.colour for layer in layers] == [LOOKS.expert(name).colour for name in experts]
-        words = posterior_charts.render_tinted_text("abcd", weights(experts), experts, LOOKS)
-        assert re.findall(r"solid|dotted", words) == ["dotted" if name == "m/ninth" else "solid" for name in experts]
-        assert re.findall(r"(?:solid|dotted) (#\w+)", words) == [LOOKS.expert(name).colour for name in experts]
         names = posterior_charts.legend(experts, range(4), LOOKS)
+        assert re.findall(r"solid|dotted", names) == ["dotted" if name == "m/ninth" else "solid" for name in experts]
+        assert re.findall(r"(?:solid|dotted) (#\w+)", names) == [LOOKS.expert(name).colour for name in experts]
         assert [html.unescape(one) for one in re.findall(r">([^<>]*) 25 %<", names)] == [
             f"{LOOKS.expert(name).mark} {name}" for name in experts
         ]

@@ -22,7 +22,6 @@ from ui.present.charts.posteriors import (
     posterior_heatmap,
     posterior_lines,
     posterior_paths,
-    render_tinted_text,
 )
 from ui.present.charts.scatters import affinity_scatter
 from ui.present.jobs.throughput import operations
@@ -155,7 +154,7 @@ def test_the_bars_of_a_mixture_show_the_largest_change() -> None:
 
     rows = effect_rows([row("a", 10.0), row("b", 8.0)], [row("a", 15.0), row("b", 8.1)])
     assert "on a, from 10.0 to 15.0 per token (+50.0 %)" in describe_effect(rows)
-    assert rows[0]["change (%)"] == pytest.approx(50.0)
+    assert rows[0].change_percent == pytest.approx(50.0)
     assert effect_title(rows) == "Of 2 domains, 2 got worse"
     assert bars_of(rows, LOOKS, "Saved")["rows"][0]["verdict"] == ["↑ worse", "bad"]
 
@@ -168,18 +167,9 @@ TWO = in_order("xy")
 WEIGHTS = [[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]]
 
 
-def test_each_word_wears_its_leading_expert() -> None:
+def test_names_are_no_markup_in_the_legend_of_leaders() -> None:
     assert leaders(WEIGHTS) == [0, 0, 1]
-    html = render_tinted_text(["a", " b", " c"], WEIGHTS, ["x", "y"], TWO)
-    assert html.count(f"background:{TWO.expert('x').colour}") == 2
-    assert html.count(f"background:{TWO.expert('y').colour}") == 1
-    assert "x 0.90, y 0.10" in html
-
-
-def test_text_and_names_are_no_markup_in_tinted_words() -> None:
-    html = render_tinted_text([EVIL], [[1.0]], [f'"{EVIL}'], LOOKS) + legend([EVIL], [0], LOOKS)
-    assert "<img" not in html
-    assert 'title="&quot;' in html
+    assert "<img" not in legend([EVIL], [0], LOOKS)
 
 
 def test_the_trajectory_names_who_led_and_how_often_it_changed() -> None:

@@ -230,40 +230,17 @@ def _describe_leads(weights: Weights, experts: Sequence[str]) -> str:
     )
 
 
-def render_tinted_text(tokens: Sequence[str], weights: Weights, experts: Sequence[str], looks: Looks) -> str:
-    """HTML of the text, each token on the colour of its leading expert, stronger where the lead is clearer.
-
-    Text and names are escaped; the weights stand in the tooltip, so that colour is not the only sign.
-    """
-    spans = [
-        _chip(token, _tint(looks.expert(experts[place]), row[place]), _weights_text(row, experts, looks))
-        for token, row, place in zip(tokens, weights, leaders(weights), strict=True)
-    ]
-    return f'<div style="white-space:pre-wrap;line-height:1.9;overflow-wrap:anywhere">{"".join(spans)}</div>'
-
-
 def legend(experts: Sequence[str], places: Sequence[int], looks: Looks) -> str:
     """HTML of the legend: mark, name and the share of tokens that each expert leads, which is not a mean weight."""
     total = max(1, len(places))
     chips = [
-        _chip(
-            f"{with_mark(name, looks.expert(name))} {share(places.count(i) / total)}",
-            f"{_tint(looks.expert(name), 0.8)};padding:0 8px;margin-right:8px;display:inline-block",
-        )
+        f'<span style="{_tint(looks.expert(name))};padding:0 8px;margin-right:8px;display:inline-block">'
+        f"{html.escape(with_mark(name, looks.expert(name)))} {share(places.count(i) / total)}</span>"
         for i, name in enumerate(experts)
     ]
     return f'<div style="line-height:2.2">Share of the tokens led: {"".join(chips)}</div>'
 
 
-def _chip(text: str, style: str, tooltip: str = "") -> str:
-    return f'<span style="{style}" title="{html.escape(tooltip)}">{html.escape(text)}</span>'
-
-
-def _tint(look: Look, weight: float) -> str:
+def _tint(look: Look) -> str:
     style = "dotted" if look.pattern else "solid"  # of a second turn through the colours
-    return f"background:{look.tint(weight)};border-bottom:2.5px {style} {look.colour};border-radius:3px"
-
-
-def _weights_text(row: Sequence[float], experts: Sequence[str], looks: Looks) -> str:
-    ranked = sorted(zip(experts, row, strict=True), key=lambda pair: -pair[1])[:4]
-    return ", ".join(f"{with_mark(name, looks.expert(name))} {weight(value)}" for name, value in ranked)
+    return f"background:{look.tint(0.8)};border-bottom:2.5px {style} {look.colour};border-radius:3px"

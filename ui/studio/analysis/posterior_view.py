@@ -17,12 +17,9 @@ from ui.present.charts.posteriors import (
     Weights,
     average_weights,
     lead_title,
-    leaders,
-    legend,
     posterior_heatmap,
     posterior_lines,
     posterior_paths,
-    render_tinted_text,
 )
 from ui.present.charts.token_view import weight_data
 from ui.present.forms.settings_in_address import not_used, part_values, read_parts
@@ -257,9 +254,11 @@ def _show_expert(expert: str, parts: Sequence[str], tokens: Sequence[str], gates
     )
     rows = rows_inside(gates, expert, parts, None if chosen == _ALL else int(chosen) - 1)
     spoken = [token for token, one in zip(tokens, gates, strict=True) if expert in one]
-    looks = in_order(parts)
-    st.html(legend([BACKBONE, *parts], leaders(rows), looks))
-    st.html(render_tinted_text(spoken, rows, [BACKBONE, *parts], looks))
+    names = [BACKBONE, *parts]
+    looks = [*map(in_order(parts).expert, names)]
+    show_tokens(
+        weight_data(spoken, rows, names, looks, parts=("legend", "text"), num_shown=len(names)), f"{key}.tokens"
+    )
     st.caption(plain(_words(gates, expert, parts, len(tokens) - len(spoken))))
     show_chart(gate_strip(spoken, rows, parts), f"{key}.strip")
     show_chart(gates_by_block([rows_inside(gates, expert, parts, block) for block in blocks], parts), f"{key}.blocks")
