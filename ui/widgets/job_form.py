@@ -1,26 +1,36 @@
-"""A form for a job: questions from its spec, the same job as a command, and the button that submits it."""
+"""A form for a job: questions from its spec, the same job as a command, what it will take, and the button that submits it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from engine.errors import Problem
 from jobs.queue.submit import submit
-from ui.present.forms.job_forecast import describe_missing_forecast, request_of
+from ui.present.forms.job_forecast import (
+    describe_missing_forecast,
+    describe_row,
+    nearest_options_text,
+    request_of,
+    row_text,
+    rows_of,
+)
 from ui.present.forms.questions import Offers, assemble, changed_answers, limit_questions, number_faults, questions_of
 from ui.present.forms.readable_folders import require_readable
 from ui.present.jobs.job_status import style_of
 from ui.present.pages import JOBS
-from ui.present.text.formatting import plain
+from ui.present.text.formatting import duration, plain, spoken
+from ui.widgets.background import BackgroundCall
 from ui.widgets.fields import Answers, draw_preset, draw_questions, show_command
-from ui.widgets.notices import cannot_change, explained
-from ui.widgets.probe import measure, show_costs, show_first_batch
+from ui.widgets.notices import cannot_change, explained, show_failure
+from workbench.access.actor import Role, may
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpecError
 from workbench.job_records.jobs import get_jobs
@@ -30,6 +40,7 @@ from workbench.kinds.parse_spec import parse_as
 from workbench.registry.database import reading
 from workbench.settings import get_settings
 from workbench.specs.base import Spec
+from workbench.specs.requests import TrainClusters
 
 _STATES = {  # of the last job; in the others it goes on as it was submitted
     "done": (st.success, "is done"),
@@ -187,3 +198,151 @@ def _spec_json(spec: type[Spec], answers: Answers) -> dict[str, Any]:
 def _is_job(spec: type[Spec]) -> bool:
     """Whether a spec is of one job, not of a plan of several."""
     return "kind" in spec.model_fields
+
+
+LOOK_SECONDS = 1.0  # between two looks of a page at its probes
+_PATIENCE_SECONDS = 15.0  # without a look, after which a probe ends: the page was left
+_SETTLED_SECONDS = 1.5  # that a form must stand as it is before it is measured
+_CALLS, _SINCE = "probes", "probes.since"  # in the session
+
+
+class ProbeCall(BackgroundCall):
+    """One forecast in a thread of its own."""
+
+    def __init__(self, stages: Generator[str, None, Forecast]) -> None:
+        self.stage = "starting"
+        self._seen_at = time.monotonic()
+        super().__init__(None, partial(self._measure, stages))
+
+    def _measure(self, stages: Generator[str, None, Forecast]) -> Forecast | None:
+        with closing(stages):
+            try:
+                while time.monotonic() - self._seen_at < _PATIENCE_SECONDS:
+                    self.stage = next(stages)
+            except StopIteration as end:
+                return cast("Forecast", end.value)
+        return None
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """What was measured; None before the end, and where it failed."""
+        return cast("Forecast | None", self.answer)
+
+    def is_running(self) -> bool:
+        """Whether the probe still measures. Each call keeps the probe from being stopped as abandoned."""
+        self._seen_at = time.monotonic()
+        return not self.is_done()
+
+    def stop(self) -> None:
+        """Ends the probe within a moment."""
+        self._seen_at = float("-inf")
+
+    @property
+    def progress(self) -> str:
+        """The current step of the probe, and how long it has taken."""
+        return f"{self.stage} · {duration(self.seconds)}"
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it ended without an answer, because nobody looked."""
+        return self.is_done() and self.answer is None and self.failure is None
+
+
+def call_of(spec: Spec) -> ProbeCall | None:
+    """The probe of a job like this, whatever its name; None where none was started or it was stopped."""
+    call = _calls().get(_key(spec))
+    return None if call is None or call.was_stopped else call
+
+
+def advance(specs: Iterable[Spec]) -> bool:
+    """Starts the first probe that was not started, unless one runs; whether any of them is still to end.
+
+    Probes of other jobs are stopped. A user who may not start a job measures none.
+    """
+    if not may(Role.EDITOR):
+        return False
+    wanted = {_key(spec): spec for spec in specs}
+    for key, call in _calls().items():
+        if key not in wanted:
+            call.stop()
+    calls = {key: call_of(spec) for key, spec in wanted.items()}
+    if any(call is not None and call.is_running() for call in calls.values()):
+        return True
+    for key, spec in wanted.items():
+        if calls[key] is None:
+            _calls()[key] = ProbeCall(_stages(spec))
+            return True
+    return False
+
+
+def _stages(spec: Spec) -> Generator[str, None, Forecast]:
+    from jobs.plans.clusterings import forecast_training
+    from jobs.probe.forecast import forecast
+
+    return (
+        forecast_training(spec, get_settings()) if isinstance(spec, TrainClusters) else forecast(spec, get_settings())
+    )
+
+
+def _calls() -> dict[str, ProbeCall]:
+    calls: dict[str, ProbeCall] = st.session_state.setdefault(_CALLS, {})
+    return calls
+
+
+def _key(spec: Spec) -> str:
+    return spec.model_dump_json(exclude={"name"})
+
+
+# one job ------------------------------------------------------------------------------------------
+
+
+def measure(spec: Spec) -> Forecast | None:
+    """The forecast of a form's job: it draws the progress of the probe, or why there is none."""
+    call = call_of(spec)
+    if call is None or call.is_running():
+        _measuring(spec)
+        return None
+    if isinstance(call.failure, Problem):
+        show_failure(call.failure)
+    elif call.failure is not None:
+        st.caption(plain(f"Not measured: {call.failure}. It can be started all the same."))
+    return call.forecast
+
+
+@st.fragment(run_every=LOOK_SECONDS)
+def _measuring(spec: Spec) -> None:
+    key, now = _key(spec), time.monotonic()
+    if st.session_state.get(_SINCE, ("", 0.0))[0] != key:
+        st.session_state[_SINCE] = (key, now)
+    if call_of(spec) is None and now - st.session_state[_SINCE][1] < _SETTLED_SECONDS:
+        st.caption("Measured here as soon as the form stands still.")
+        return
+    if not advance([spec]):
+        st.rerun()
+    call = call_of(spec)
+    st.progress(0.0 if call is None else _share(call), text=plain(f"Probe: {call.progress if call else 'starting'}"))
+
+
+def _share(call: ProbeCall) -> float:
+    """A share that grows and never reaches the end, since a probe cannot know how long its start takes."""
+    return call.seconds / (call.seconds + 10.0)
+
+
+def show_costs(forecast: Forecast, kind: type[Spec]) -> None:
+    """Time, memory, disk and computation as a table, and why it does not fit."""
+    with st.container(key=f"costs_{kind.__name__}"):
+        st.table([{"What": name, "How much": value} for name, value in rows_of(forecast)], border="horizontal")
+    if forecast.problem:
+        box = st.error if forecast.fits is False else st.warning
+        box(spoken(f"{forecast.problem} {nearest_options_text(forecast, kind)}"))
+
+
+def show_first_batch(forecast: Forecast) -> None:
+    """The first sequences as the model will read them."""
+    if forecast.measured is None or not forecast.measured.first_batch:
+        return
+    with st.container(border=True):
+        st.markdown("**The first batch, as the model will see it**")
+        for number, row in enumerate(forecast.measured.first_batch[:2], 1):
+            st.caption(plain(describe_row(row, number)))
+            st.code(row_text(row), language=None, wrap_lines=True)

@@ -17,9 +17,9 @@ from ui.present.charts.colours import looks_of
 from ui.present.headlines import best_of
 from ui.present.mixture_effect import describe_unlike_rows, effect_rows, effect_title
 from ui.present.picture import card_of, scores_of
-from ui.present.text.calibration import describe_gain, describe_verdict, how_to_read
 from ui.present.text.inference_modes import describe_missing_modes, legend, shown_modes
 from ui.present.text.measures import RULE, TokenMeasure, comparable, describe_comparability, odd_measures
+from ui.present.text.posteriors import describe_gain, describe_verdict, how_to_read
 from ui.studio.shared.contents import read_contents
 from workbench.analysis.perplexity_tables import comparable as comparable_rows
 from workbench.answers.posteriors import Change, EvidenceCalibration

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.clusterings import fill_clustering
 from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.visits import named, open_page, output, read
-from ui.present.charts.cells import new_heatmap
+from ui.present.charts.heatmap import new_heatmap
 from ui.widgets.charts_and_tables import NO_VALUE, show_table
 from workbench.job_records import jobs
 from workbench.registry import mixtures

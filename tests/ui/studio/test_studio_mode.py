@@ -15,8 +15,8 @@ from ui.cli.app import main
 from ui.kinds.form import AVERAGE, EXPERT, MODE
 from ui.present.jobs.throughput import counting_note, describe_costs
 from ui.present.pages import COMPOSITION
-from ui.present.text.calibration import describe_inner_gates
-from ui.studio.experts.comparison import differences
+from ui.present.text.posteriors import describe_inner_gates
+from ui.studio.app_pages.experts import differences
 from ui.studio.job_views.training_charts import gate_shares, gates_picture
 from workbench.answers.cards import MetricPoint
 from workbench.errors import BadSpecError

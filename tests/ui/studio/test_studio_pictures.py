@@ -10,10 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ui.present.charts.cells import in_order_of_homes
 from ui.present.charts.colours import Looks, in_order
 from ui.present.charts.curves_and_bars import curves, expert_bars, oracle_gap
-from ui.present.charts.heatmap import HeatmapScores, specialization
+from ui.present.charts.heatmap import HeatmapScores, in_order_of_homes, specialization
 from ui.present.charts.lineage import describe_lineage, lineage_dot
 from ui.present.charts.posteriors import (
     average_weights,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ui.present.charts.cells import new_heatmap
 from ui.present.charts.colours import Looks, of_clusters
+from ui.present.charts.heatmap import new_heatmap
 from ui.present.text.formatting import pluralize
 from workbench.answers.cards import ClusterCard, ClusteringCard
 from workbench.formatting.chart_template import Chart, fill_of, name_axis, new_figure

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ui.present.charts.cells import add_frames, add_targets, frame, new_heatmap
 from ui.present.charts.colours import Looks, with_mark
+from ui.present.charts.heatmap import add_frames, add_targets, frame, new_heatmap
 from ui.present.text.formatting import pluralize
 from ui.present.text.posteriors import stability_text
 from workbench.formatting.chart_template import (

@@ -8,8 +8,8 @@ from typing import Any
 
 from engine.config import PAPER_TEMPERATURE
 from engine.mixing.evidence import EvidenceRule
-from ui.present.charts.cells import add_frames, frame, new_heatmap
-from ui.present.text.calibration import describe_verdict, how_to_read, setting_text, surface_rows
+from ui.present.charts.heatmap import add_frames, frame, new_heatmap
+from ui.present.text.posteriors import describe_verdict, how_to_read, setting_text, surface_rows
 from workbench.answers.posteriors import EvidenceCalibration
 from workbench.formatting.chart_template import Chart, heat_scale
 from workbench.formatting.number_format import percent

@@ -10,9 +10,9 @@ from engine.config import PAPER_BLOCKS
 from engine.events import BACKBONE
 from engine.text.split_names import HeldOutSplit
 from ui.client import Client
-from ui.present.charts.cells import in_order_of_homes
 from ui.present.charts.colours import in_order, read_looks
-from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block
+from ui.present.charts.heatmap import in_order_of_homes
+from ui.present.charts.mode_gate_charts import Gates, gate_strip, gates_by_block, num_blocks, rows_inside
 from ui.present.charts.posteriors import (
     Weights,
     average_weights,
@@ -24,7 +24,6 @@ from ui.present.charts.posteriors import (
 from ui.present.charts.token_view import weight_data
 from ui.present.forms.settings_in_address import not_used, part_values, read_parts
 from ui.present.text.formatting import plain, pluralize
-from ui.present.text.mode_gates import Gates, num_blocks, rows_inside
 from ui.present.text.posteriors import describe_short_domains, posterior_title
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.mixtures.gate_form import choose_evidence

@@ -11,9 +11,8 @@ from engine.text.split_names import HeldOutSplit
 from ui.client import Client
 from ui.present.charts.colours import read_looks
 from ui.present.pages import MIXTURES
-from ui.present.text.calibration import SINGLE_EXPERT, describe_calibration
 from ui.present.text.formatting import plain, pluralize
-from ui.present.text.posteriors import evidence_text
+from ui.present.text.posteriors import SINGLE_EXPERT, describe_calibration, evidence_text
 from ui.studio.job_views.pending_jobs import empty_until_trained
 from ui.studio.mixtures.effect_view import show_effect, show_modes
 from ui.studio.mixtures.mixture_controls import choose, saved_request, set_weights

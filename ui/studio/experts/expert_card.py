@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
@@ -17,7 +18,6 @@ from ui.present.pages import COMPOSITION, PLAYGROUND, TRAIN
 from ui.present.text.formatting import clock, listed, millions, plain, pluralize, size
 from ui.present.text.measures import in_percent
 from ui.studio.experts.certificates import show_additions, show_removal_of
-from ui.studio.experts.comparison import flat
 from ui.studio.job_views.training_charts import show_curves, show_forgetting, show_forgotten, show_gates
 from ui.studio.shared.use_it import show_aliases, show_job_popover, show_use
 from ui.widgets.address import go_to, open_tabs
@@ -293,6 +293,14 @@ def _show_notes(card: ExpertCard) -> None:
         if st.form_submit_button("Save", disabled=cannot_change()):
             kept = [tag.strip() for tag in tags.split(",") if tag.strip()]
             apply(lambda session: experts.describe(session, card.name, notes=notes, tags=kept), "Saved.")
+
+
+def flat(config: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
+    """The leaves of a nested config as `training.num_steps`."""
+    leaves: list[tuple[str, Any]] = []
+    for name, value in config.items():
+        leaves += flat(value, f"{before}{name}.") if isinstance(value, dict) else [(before + name, value)]
+    return leaves
 
 
 _PARTS: dict[str, Callable[[ExpertCard], None]] = {

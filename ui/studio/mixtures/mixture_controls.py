@@ -9,8 +9,8 @@ import streamlit as st
 from ui.present.charts.colours import Looks, chip
 from ui.present.forms.settings_in_address import MemberSetting, member_values, not_used, read_members
 from ui.present.pages import PLAYGROUND, POSTERIORS
-from ui.present.text.calibration import describe_inner_gates
 from ui.present.text.formatting import plain
+from ui.present.text.posteriors import describe_inner_gates
 from ui.studio.mixtures.gate_form import draw_gate
 from ui.widgets.address import fresh, note, note_fault, show_fault
 from ui.widgets.fields import faults_of

@@ -16,14 +16,14 @@ from ui.present.charts.setting_grids import calibration_picture, describe_temper
 from ui.present.mixture_effect import command_of, describe_changes
 from ui.present.model_use import curl_line
 from ui.present.pages import PLAYGROUND
-from ui.present.text.calibration import (
+from ui.present.text.formatting import plain
+from ui.present.text.posteriors import (
     describe_calibration,
     describe_fitted_text,
     describe_verdict,
     how_to_read,
     setting_text,
 )
-from ui.present.text.formatting import plain
 from ui.studio.job_views.pending_jobs import empty_until, unfinished_jobs
 from ui.studio.mixtures.gate_form import draw_gate
 from ui.studio.mixtures.mixture_controls import base_of, is_at_fault, reset, saved_request
