@@ -1,4 +1,4 @@
-"""A form for a job: questions from its spec, the same job as a command, what it will take, and the button that submits it."""
+"""A form for a job: questions from its spec, the job as a command, its forecast, and the button that submits it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heatmaps: cells between named rows and columns; and that of specialization, perplexity by expert and domain (DEMix figure 2)."""
+"""Heatmaps: cells between named rows and columns; and the specialization heatmap (DEMix figure 2)."""
 
 from __future__ import annotations
 
