@@ -18,10 +18,10 @@ from engine.events import BACKBONE, Done, GateWeights, Token
 from ui.generation.ablation import Without
 from ui.playground.mode_gates import inside_html
 from ui.present.charts.colours import Looks, chip, in_order
-from ui.present.charts.mode_gate_charts import rows_inside
 from ui.present.charts.posteriors import leaders, legend
 from ui.present.charts.token_view import Part, TokenData, TokenPassage, weight_data
 from ui.present.text.formatting import pluralize
+from ui.present.text.mode_gates import rows_inside
 from workbench.answers.posteriors import Manifest, ManifestExpert
 
 ENDINGS = {

@@ -60,15 +60,11 @@ def _suggest(have: Holdings) -> Iterator[Suggestion]:
         job = bringing(have.unfinished, step)
         yield _coming(job, have, then) if job else suggestion
         if step != "evaluations":
-            yield from _pending_mixture(have, step)
+            mixture_job = bringing(have.unfinished, "experts")
+            if mixture_job and step != "experts":
+                yield _coming(mixture_job, have, _TALK)
             return
     yield from _with_experts(have)
-
-
-def _pending_mixture(have: Holdings, step: FirstStep) -> Iterator[Suggestion]:
-    job = bringing(have.unfinished, "experts")
-    if job and step != "experts":
-        yield _coming(job, have, _TALK)
 
 
 def _coming(job: JobCard, have: Holdings, then: str) -> Suggestion:

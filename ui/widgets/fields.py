@@ -166,14 +166,6 @@ def _number(key: str, q: QuestionForm, instead: float | None = None) -> Any:
     ).value
 
 
-def _switch(key: str, q: QuestionForm) -> bool:
-    return st.checkbox(q.label, bool(q.default), key=key, help=q.help)
-
-
-def _choice(key: str, q: QuestionForm) -> str:
-    return str(st.selectbox(q.label, q.choices, _place_of(q.default, q.choices), key=key, help=q.help))
-
-
 def _name(key: str, q: QuestionForm) -> str | None:
     options = (None, *q.choices) if q.optional else q.choices
     nothing = "choose for me" if q.path[-1] == "parent" else "none"
@@ -198,19 +190,17 @@ def _names(key: str, q: QuestionForm) -> list[str]:
     return list(st.multiselect(q.label, q.choices, q.default, key=key, help=q.help))
 
 
-def _integers(key: str, q: QuestionForm) -> list[int]:
-    return sorted(st.multiselect(q.label, sorted({*_DOUBLED, *q.default}), q.default, key=key, help=q.help))
-
-
 _WIDGETS: Mapping[str, Callable[[str, QuestionForm], Any]] = {
     "text": _text,
     "integer": _number,
     "number": _number,
-    "toggle": _switch,
-    "choice": _choice,
+    "toggle": lambda key, q: st.checkbox(q.label, bool(q.default), key=key, help=q.help),
+    "choice": lambda key, q: st.selectbox(q.label, q.choices, _place_of(q.default, q.choices), key=key, help=q.help),
     "name": _name,
     "names": _names,
-    "integers": _integers,
+    "integers": lambda key, q: sorted(
+        st.multiselect(q.label, sorted({*_DOUBLED, *q.default}), q.default, key=key, help=q.help)
+    ),
 }
 
 

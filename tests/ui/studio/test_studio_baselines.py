@@ -12,7 +12,7 @@ from ui.cli.app import main
 from ui.present.charts.colours import Looks
 from ui.present.charts.curves_and_bars import expert_bars
 from ui.present.text.measures import describe_measures, describe_unknown_accuracy
-from ui.studio.app_pages.overview import holdings
+from ui.studio.shared.contents import read_contents
 from workbench.analysis import perplexity_tables
 from workbench.analysis.perplexity_tables import DomainMeasure, PerplexityTable
 from workbench.answers.cards import EvaluationCard, ExpertCard
@@ -221,7 +221,7 @@ def test_the_registry_is_read_on_the_split_that_was_chosen() -> None:
 
 @pytest.mark.usefixtures("filled_home")
 def test_a_model_of_many_domains_is_scored_when_it_has_any_score() -> None:
-    assert holdings().unscored == []
+    assert read_contents().holdings().unscored == []
     with transaction() as session:
         row_of(session, "first/code").domain = None
-    assert holdings().unscored == []
+    assert read_contents().holdings().unscored == []

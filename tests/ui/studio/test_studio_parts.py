@@ -11,7 +11,8 @@ from engine.events import GateWeights
 from tests.ui.studio.conftest import HOSTILE, _artifact
 from tests.ui.studio.visits import answer_as, drawn_tokens, named, open_page, output, settled
 from ui.client import Client
-from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block, means, rows_inside
+from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block
+from ui.present.text.mode_gates import means, rows_inside
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
 from workbench.questions.perplexities import MixedScores
 from workbench.registry import experts, mixtures

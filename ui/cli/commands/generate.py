@@ -34,8 +34,8 @@ from ui.errors import ServerDownError, ServerRefusedError
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
 from ui.present.charts.colours import Looks, read_looks, with_mark
-from ui.present.charts.mode_gate_charts import means, parts_inside, rows_inside
 from ui.present.terminal import harmless
+from ui.present.text.mode_gates import means, parts_inside, rows_inside
 from workbench.formatting.number_format import share
 from workbench.specs.requests import MixtureRequest
 

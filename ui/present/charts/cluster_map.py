@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -117,7 +117,7 @@ def cluster_map(
     points_P = np.frombuffer(chart.points, dtype=POINT)
     if only:
         points_P = points_P[np.isin(points_P["cluster"], [c.number for c in card.clusters if c.name in only])]
-    layers = [layer for layer in _LAYERS[by](card, points_P, looks, losses_N) if len(layer.points_P)]
+    layers = [layer for layer in _layers(by, card, points_P, looks, losses_N) if len(layer.points_P)]
     if len(points_P) > MOST_DRAWN:
         layers = [_sampled(layer, len(points_P)) for layer in layers]
     matches = None
@@ -137,46 +137,29 @@ def _sampled(layer: Layer, num_points: int) -> Layer:
     return Layer(layer.name, layer.colour, layer.points_P, drawn_D, layer.values_P)
 
 
-_Layers = Callable[[ClusteringCard, NDArray[Any], Looks, "NDArray[np.float32] | None"], Iterator[Layer]]
-
-
-def _by_cluster(card: ClusteringCard, points_P: NDArray[Any], looks: Looks, _: Any) -> Iterator[Layer]:
-    by_name = of_clusters(card.clusters, looks)
-    for number, cluster in enumerate(card.clusters):
-        yield Layer(cluster.name, by_name[cluster.name].colour, points_P[points_P["cluster"] == number])
-
-
-def _by_domain(card: ClusteringCard, points_P: NDArray[Any], looks: Looks, _: Any) -> Iterator[Layer]:
-    for number, name in enumerate(card.sources):
-        yield Layer(name, looks.domain(name).colour, points_P[points_P["source"] == number])
-
-
-def _by_expert(card: ClusteringCard, points_P: NDArray[Any], looks: Looks, _: Any) -> Iterator[Layer]:
-    """By the expert that was trained on the point's cluster; of several the last."""
-    numbers: dict[str, list[int]] = {}
-    for number, cluster in enumerate(card.clusters):
-        numbers.setdefault(cluster.experts[-1] if cluster.experts else NO_EXPERT, []).append(number)
-    for name, clusters in sorted(numbers.items(), key=lambda pair: pair[0] == NO_EXPERT):
-        colour = GREY if name == NO_EXPERT else looks.expert(name).colour
-        yield Layer(name, colour, points_P[np.isin(points_P["cluster"], clusters)])
-
-
-def _by_loss(
-    card: ClusteringCard, points_P: NDArray[Any], looks: Looks, losses_N: NDArray[np.float32] | None
+def _layers(
+    by: By, card: ClusteringCard, points_P: NDArray[Any], looks: Looks, losses_N: NDArray[np.float32] | None
 ) -> Iterator[Layer]:
-    del card, looks
-    values_P = np.full(len(points_P), np.nan, np.float32) if losses_N is None else losses_N[points_P["document"]]
-    is_scored_P = np.isfinite(values_P)
-    yield Layer(UNSCORED, GREY, points_P[~is_scored_P])
-    yield Layer(SCORED, ACCENT, points_P[is_scored_P], values_P=values_P[is_scored_P])
-
-
-_LAYERS: Mapping[By, _Layers] = {
-    "cluster": _by_cluster,
-    "domain": _by_domain,
-    "expert": _by_expert,
-    "loss": _by_loss,
-}
+    """A layer for each colour; of the experts that were trained on a point's cluster the last one counts."""
+    if by == "cluster":
+        by_name = of_clusters(card.clusters, looks)
+        for number, cluster in enumerate(card.clusters):
+            yield Layer(cluster.name, by_name[cluster.name].colour, points_P[points_P["cluster"] == number])
+    elif by == "domain":
+        for number, name in enumerate(card.sources):
+            yield Layer(name, looks.domain(name).colour, points_P[points_P["source"] == number])
+    elif by == "expert":
+        numbers: dict[str, list[int]] = {}
+        for number, cluster in enumerate(card.clusters):
+            numbers.setdefault(cluster.experts[-1] if cluster.experts else NO_EXPERT, []).append(number)
+        for name, clusters in sorted(numbers.items(), key=lambda pair: pair[0] == NO_EXPERT):
+            colour = GREY if name == NO_EXPERT else looks.expert(name).colour
+            yield Layer(name, colour, points_P[np.isin(points_P["cluster"], clusters)])
+    else:
+        values_P = np.full(len(points_P), np.nan, np.float32) if losses_N is None else losses_N[points_P["document"]]
+        is_scored_P = np.isfinite(values_P)
+        yield Layer(UNSCORED, GREY, points_P[~is_scored_P])
+        yield Layer(SCORED, ACCENT, points_P[is_scored_P], values_P=values_P[is_scored_P])
 
 
 def map_picture(view: ClusterMap, by: By, *, has_names: bool = False) -> Chart:

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from engine.events import BACKBONE, GateWeights
+from engine.events import BACKBONE
 from ui.present.charts.colours import in_order
 from ui.present.text.formatting import pluralize
+from ui.present.text.mode_gates import means
 from workbench.formatting.chart_template import Chart, heat_scale, name_axis, new_figure
 from workbench.formatting.number_format import full_label, label
 from workbench.formatting.number_format import weight as formatted
@@ -76,35 +77,3 @@ def _paint(figure: go.Figure, cells: Sequence[Sequence[float]], hover: object, t
 
 def _listed(names: Sequence[str], weights: Sequence[float]) -> str:
     return ", ".join(f"{name} {formatted(weight)}" for name, weight in zip(names, weights, strict=True))
-
-
-Gates = Sequence[Mapping[str, GateWeights]]  # by token and expert
-
-
-def parts_inside(gates: Gates) -> dict[str, list[str]]:
-    """The active parts of every expert that has some."""
-    return {expert: list(weights.parts) for one in gates for expert, weights in one.items()}
-
-
-def num_blocks(gates: Gates, expert: str) -> int:
-    """Into how many blocks its backbone is divided."""
-    return next(len(one[expert].backbone) for one in gates if expert in one)
-
-
-def rows_inside(gates: Gates, expert: str, parts: Sequence[str], block: int | None = None) -> list[list[float]]:
-    """At each token where it spoke, the weights of the backbone and of these parts; 0 of a part that was off.
-
-    Those of one block (from 0), or their mean over the blocks; each row adds up to 1.
-    """
-    return [_row(one[expert], parts, block) for one in gates if expert in one]
-
-
-def means(rows: Sequence[Sequence[float]]) -> list[float]:
-    """The mean of each column."""
-    return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
-
-
-def _row(gates: GateWeights, parts: Sequence[str], block: int | None) -> list[float]:
-    off = (0.0,) * len(gates.backbone)
-    weights = [gates.backbone, *(gates.parts.get(part, off) for part in parts)]
-    return [sum(blocks) / len(blocks) if block is None else blocks[block] for blocks in weights]

@@ -62,11 +62,8 @@ def _flag(option: str, value: Any) -> Iterator[str]:
         yield f"--{name}" if value else f"--no-{name}"
     elif value not in (None, "", [], {}):
         yield f"--{name}"
-        yield ",".join(map(str, value)) if isinstance(value, list) else _word(value)
-
-
-def _word(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, dict) else f"{value}"
+        is_json = isinstance(value, dict)
+        yield ",".join(map(str, value)) if isinstance(value, list) else json.dumps(value) if is_json else f"{value}"
 
 
 def spec_of_options(spec: type[Sane], values: Mapping[str, Any]) -> Any:

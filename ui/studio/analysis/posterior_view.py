@@ -8,11 +8,10 @@ import streamlit as st
 
 from engine.config import PAPER_BLOCKS
 from engine.events import BACKBONE
-from engine.text.split_names import HeldOutSplit
 from ui.client import Client
 from ui.present.charts.colours import in_order, read_looks
 from ui.present.charts.heatmap import in_order_of_homes
-from ui.present.charts.mode_gate_charts import Gates, gate_strip, gates_by_block, num_blocks, rows_inside
+from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block
 from ui.present.charts.posteriors import (
     Weights,
     average_weights,
@@ -24,8 +23,9 @@ from ui.present.charts.posteriors import (
 from ui.present.charts.token_view import weight_data
 from ui.present.forms.settings_in_address import not_used, part_values, read_parts
 from ui.present.text.formatting import plain, pluralize
+from ui.present.text.mode_gates import Gates, num_blocks, rows_inside
 from ui.present.text.posteriors import describe_short_domains, posterior_title
-from ui.studio.job_views.pending_jobs import empty_until_scored
+from ui.studio.job_views.pending_jobs import empty_until_scored, how_to_score
 from ui.studio.mixtures.gate_form import choose_evidence
 from ui.widgets.address import choose_number, choose_one, choose_split, fresh, note, note_fault
 from ui.widgets.background import ask_scores, fetch_in_background
@@ -36,7 +36,6 @@ from workbench.analysis.sample_texts import passages
 from workbench.answers.cards import MixtureCard
 from workbench.answers.posteriors import PosteriorAnswer
 from workbench.formatting.chart_template import Chart
-from workbench.formatting.shell_command import evaluate_command
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap, PosteriorMapRequest
 from workbench.registry.database import reading
 from workbench.settings import get_settings
@@ -65,7 +64,7 @@ def show_domains(saved: MixtureRequest) -> None:
             describe_short_domains(answer)
             or f"The {answer.split} text is not scored under every expert that takes part."
         )
-        empty_until_scored(why, _how_to_score(mixture, answer.split), mixture, answer.split)
+        empty_until_scored(why, how_to_score(mixture, answer.split), mixture, answer.split)
         return
     st.markdown(f"**{plain(posterior_title(answer))}**")
     if short := describe_short_domains(answer):
@@ -89,7 +88,8 @@ def _show_heatmap(picture: Chart, rows: Sequence[DomainPosterior], name: str) ->
 
     def choose() -> None:
         if (place := clicked(key)) and place[1] < len(rows):
-            choose_domain(rows[place[1]].domain)
+            st.session_state[DOMAIN] = rows[place[1]].domain
+            _go_to_first_passage()
 
     show_chart(picture, key, choose)
     st.caption("Click a cell to read a passage of its domain below.")
@@ -125,10 +125,6 @@ def _draw_options(saved: MixtureRequest) -> PosteriorMapRequest | None:
     )
 
 
-def _how_to_score(mixture: str, split: HeldOutSplit) -> str:
-    return f"Choose Evaluation on the page Train, or run `{evaluate_command(mixture, split)}`."
-
-
 def show_weighted_text(tokens: Sequence[str], weights: Weights, experts: Sequence[str], key: str) -> None:
     """Parts 2 to 4 of the story of a text: strip, words and token; then the same as lines and as means."""
     looks = read_looks()
@@ -156,12 +152,6 @@ def show_weighted_text(tokens: Sequence[str], weights: Weights, experts: Sequenc
 
 
 DOMAIN, PASSAGE = "posteriors.domain", "posteriors.passage"
-
-
-def choose_domain(domain: str) -> None:
-    """Takes up another domain, with its first passage."""
-    st.session_state[DOMAIN] = domain
-    _go_to_first_passage()
 
 
 def _go_to_first_passage() -> None:

@@ -216,7 +216,13 @@ def _show_experts(names: Sequence[str]) -> None:
     views = [CARDS, TABLE, LINEAGE]
     view = choose_one(columns[3].segmented_control, "View", views, default=CARDS, key="experts.view", required=True)
     if chosen and view != TABLE:
-        st.button("All experts", icon=":material/arrow_back:", type="tertiary", on_click=_close)
+        st.button(
+            "All experts",
+            icon=":material/arrow_back:",
+            type="tertiary",
+            on_click=st.session_state.update,
+            args=({CHOSEN: []},),
+        )
         others = st.expander("Search and filter all experts", key="experts.others", on_change="rerun")
         if others.open:  # a registry of a thousand is read only where it is looked at
             with others:
@@ -238,10 +244,6 @@ def _choose(names: Sequence[str]) -> list[str]:
     if kept != st.session_state.get(CHOSEN):
         st.session_state[CHOSEN] = kept  # one of them has been deleted or renamed
     return choose_some(st.multiselect, "Experts", list(names), key=CHOSEN, placeholder="Open one, or compare several")
-
-
-def _close() -> None:
-    st.session_state[CHOSEN] = []
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import streamlit as st
 
 from engine.config import PAPER_BLOCKS
-from engine.text.split_names import HeldOutSplit
 from ui.client import Client
 from ui.present.charts.colours import read_looks
 from ui.present.pages import MIXTURES
@@ -143,7 +142,8 @@ def show() -> None:
 
 def _show_mixtures(cards: Mapping[str, MixtureCard]) -> None:
     _show_choice(cards)
-    mixture, saved, split = _chosen(cards)
+    mixture, split = cards[st.session_state["mixture"]], st.session_state["mixture.split"]
+    saved = saved_request(mixture)
     choice: MixtureRequest = st.session_state["mixture.choice"]
     st.session_state["mixture.drawn"] = (mixture.name, split)
     if len(saved.active or ()) == 1:
@@ -198,11 +198,6 @@ def _show_choice(cards: Mapping[str, MixtureCard]) -> None:
             st.warning("No expert is active. Switch on at least one.")
     with controls:
         show_elsewhere(saved, choice, split)
-
-
-def _chosen(cards: Mapping[str, MixtureCard]) -> tuple[MixtureCard, MixtureRequest, HeldOutSplit]:
-    mixture = cards[st.session_state["mixture"]]
-    return mixture, saved_request(mixture), st.session_state["mixture.split"]
 
 
 if __name__ == "__main__":

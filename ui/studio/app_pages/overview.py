@@ -14,10 +14,8 @@ from ui.present.charts.colours import Looks, looks_of
 from ui.present.jobs.failure_text import cause_of
 from ui.present.jobs.job_status import StateStyle, style_of
 from ui.present.next_steps import (
-    Holdings,
     StartStep,
     StepState,
-    Suggestion,
     first_steps,
     first_visit_title,
     suggestions,
@@ -41,7 +39,6 @@ from ui.studio.job_views.job_view import show_line
 from ui.studio.shared.contents import (
     Contents,
     curves_of,
-    is_fresh_failure,
     mixture_of_page,
     read_contents,
     show_numbers,
@@ -222,19 +219,11 @@ def glossary_text() -> str:
     return terms[terms.index("\n## ") :].replace("\n## ", "\n#### ")
 
 
-def show_glossary() -> None:
-    """An expander with all terms."""
-    if text := glossary_text():
-        with st.expander("Glossary: what the terms mean", icon=":material/menu_book:"):
-            st.markdown(text)
-
-
 _ICONS: Mapping[StepState, str] = {
     "done": ":material/check_circle:",
     "now": ":material/pending:",
     "later": ":material/radio_button_unchecked:",
 }
-_WORDS: Mapping[StepState, str] = {"done": "done", "now": "now", "later": "later"}
 _THREE_WORDS = """**Expert**: a part of a language model, or a whole model, trained on one domain.
 
 **Gate**: gives each expert its weight at each token.
@@ -263,7 +252,7 @@ def show_first_visit(have: Contents) -> None:
 
 
 def _show_step(number: int, step: StartStep) -> None:
-    label = f"{number}. {plain(step.title)} ({_WORDS[step.state]})"
+    label = f"{number}. {plain(step.title)} ({step.state})"
     st.markdown(f"{_ICONS[step.state]} **{label}**" if step.state != "later" else f"{_ICONS[step.state]} {label}")
     if step.job:
         st.progress(step.progress)
@@ -282,19 +271,15 @@ def _offer_start() -> None:
         st.page_link(CORPORA.script, label="Use my own text", icon="")
 
 
-__all__ = ["holdings", "is_fresh_failure", "show"]
 _LOOK_AGAIN = 2.0  # seconds
 
 
 def show() -> None:
     """Draws the page."""
     _live()
-    show_glossary()
-
-
-def holdings() -> Holdings:
-    """How many of each thing there are."""
-    return read_contents().holdings()
+    if text := glossary_text():
+        with st.expander("Glossary: what the terms mean", icon=":material/menu_book:"):
+            st.markdown(text)
 
 
 @st.fragment(run_every=_LOOK_AGAIN)
@@ -306,7 +291,9 @@ def _live() -> None:
         signs = signs_of_health(get_settings(), have.unfinished)
         with right:
             show_health(signs)
-            _show_other_step(steps)
+            if len(steps) > 1 and steps[1].label != steps[0].label:  # two buttons alike would lead to the same page
+                with st.container(width="content", key="other_step"):
+                    st.page_link(steps[1].page.script, label=steps[1].label, icon="")
         show_next_step(right, steps[0])
         st.caption(plain(steps[0].sentence))
         announce_ends(have.unfinished, have.over)
@@ -314,12 +301,6 @@ def _live() -> None:
             _show_all(have, is_served=next(sign.is_well for sign in signs if sign.part == API_SERVER))
         else:
             show_first_visit(have)
-
-
-def _show_other_step(steps: Sequence[Suggestion]) -> None:
-    if len(steps) > 1 and steps[1].label != steps[0].label:  # two buttons alike would lead to the same page
-        with st.container(width="content", key="other_step"):
-            st.page_link(steps[1].page.script, label=steps[1].label, icon="")
 
 
 def _show_all(have: Contents, *, is_served: bool | None) -> None:

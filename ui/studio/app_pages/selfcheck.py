@@ -72,7 +72,12 @@ def _show_laws(findings: dict[str, Any]) -> None:
         if not law["passed"]:
             show_problem(plain(f"{law['law']}, {law['sentence']}: {law['message']}"), _NEXT_STEP)
     st.table([_row(law) for law in findings["laws"]])
-    _show_reading(findings)
+    st.caption(
+        "“measured” is the largest deviation from the law over all gates and model families that were tried. "
+        "The column “if broken” is the same measure where the law is broken on purpose: a check that does not see "
+        "that counts as failed."
+    )
+    offer_csv(findings["laws"], "selfcheck", "selfcheck_download")
 
 
 _NEXT_STEP = "Do not trust numbers made here until it holds: try other versions or another device, and report it."
@@ -90,15 +95,6 @@ def _row(law: dict[str, Any]) -> dict[str, str]:
         **{name: plain(value) for name, value in values.items()},
         "result": _SIGNS[law["passed"]].format(result(law["passed"])),
     }
-
-
-def _show_reading(findings: dict[str, Any]) -> None:
-    st.caption(
-        "“measured” is the largest deviation from the law over all gates and model families that were tried. "
-        "The column “if broken” is the same measure where the law is broken on purpose: a check that does not see "
-        "that counts as failed."
-    )
-    offer_csv(findings["laws"], "selfcheck", "selfcheck_download")
 
 
 if __name__ == "__main__":

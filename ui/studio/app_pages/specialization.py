@@ -28,7 +28,7 @@ from ui.studio.analysis.specialization_views import (
 )
 from ui.studio.experts.certificates import show_removal
 from ui.studio.job_views.job_view import show_last
-from ui.studio.job_views.pending_jobs import empty_until_scored, empty_until_trained, unfinished_jobs
+from ui.studio.job_views.pending_jobs import empty_until_scored, empty_until_trained, how_to_score, unfinished_jobs
 from ui.studio.mixtures.effect_view import show_oracle_gap
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.examples import show_example
@@ -39,7 +39,6 @@ from ui.widgets.page_head import show_head
 from workbench.analysis import perplexity_tables
 from workbench.analysis.perplexity_tables import scored_domains
 from workbench.answers.cards import ExpertCard
-from workbench.formatting.shell_command import evaluate_command
 from workbench.kinds.analysis import MeasureOverlap
 from workbench.questions.affinity import Affinity, AffinityRequest
 from workbench.questions.question import ask
@@ -246,15 +245,9 @@ def _show_missing_scores(mixture: str | None, split: HeldOutSplit, scores: Heatm
     if elsewhere:
         st.caption(plain(f"No numbers here, since theirs are of other tokens than most: {listed(elsewhere)}. {RULE}"))
     if unscored or (elsewhere and mixture):
-        empty_until_scored(
-            "An evaluation computes only what is missing.", _how_to_score(mixture, split), mixture, split
-        )
+        empty_until_scored("An evaluation computes only what is missing.", how_to_score(mixture, split), mixture, split)
     if disabled := [name for name in scores.disabled if name in scores.experts]:
         st.caption(plain(f"Disabled, so no mixture uses them: {listed(disabled)}."))
-
-
-def _how_to_score(mixture: str | None, split: HeldOutSplit) -> str:
-    return f"Choose Evaluation on the page Train, or run `{evaluate_command(mixture or 'MIXTURE', split)}`."
 
 
 def _draw_choices(left: DeltaGenerator, right: DeltaGenerator, names: list[str]) -> tuple[str | None, HeldOutSplit]:

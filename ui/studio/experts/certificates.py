@@ -101,12 +101,7 @@ def show_removal(mixture: str) -> None:
     expert = st.selectbox(
         "Expert whose removal is certified", [one.expert for one in card.members], key="removal.expert"
     )
-    _show_certificates(expert, [mixture])
-
-
-def show_removal_of(card: ExpertCard) -> None:
-    """The certificates of one expert's removal, and a new one."""
-    _show_certificates(card.name, card.mixtures)
+    show_removal_certificates(expert, [mixture])
 
 
 def _draw_retrained(card: MixtureCard) -> dict[str, str]:
@@ -147,23 +142,24 @@ def _show_missing(rows: Sequence[DomainRemoval]) -> None:
             st.caption(plain(f"{row.domain}: {row.why}"))
 
 
-def _show_certificates(expert: str, places: Sequence[str]) -> None:
+def show_removal_certificates(expert: str, mixture_names: Sequence[str]) -> None:
+    """The certificates of an expert's removal, and a new one from one of these mixtures."""
     with reading() as session:
         reports = removal.removal_reports(session, expert)
         row = expert_row(session, expert)
-        notes = dict.fromkeys(what_stays(session, place, row) for place in places)
+        notes = dict.fromkeys(what_stays(session, name, row) for name in mixture_names)
     for sentence in filter(None, notes):
         st.info(plain(sentence), icon=":material/info:")
-    for place, report in enumerate(reports):
+    for number, report in enumerate(reports):
         icon = ":material/verified:" if report.findings["ok"] else ":material/error:"
         result = "certified" if report.findings["ok"] else "NOT certified"
         title = f"{report.title}: {result} {clock(report.created_at)}"
-        with st.expander(plain(title), expanded=place == 0, icon=icon):
+        with st.expander(plain(title), expanded=number == 0, icon=icon):
             show_removal_report(report)
     if not reports:
         st.caption("Its removal has not been certified yet.")
-    if places:
-        _show_certificate_form(expert, places)
+    if mixture_names:
+        _show_certificate_form(expert, mixture_names)
     else:
         st.caption("It is in no mixture, so there is nothing to remove it from.")
 
@@ -186,9 +182,9 @@ def show_removal_report(report: ReportCard) -> None:
         st.caption(plain(f"Reproducible from: {reproducible_from}"))
 
 
-def _show_certificate_form(expert: str, places: Sequence[str]) -> None:
+def _show_certificate_form(expert: str, mixture_names: Sequence[str]) -> None:
     st.markdown("##### Certify the removal (the expert itself is not removed)")
-    mixture = st.selectbox("Mixture to remove it from", places, key=f"{KIND}.mixture.{expert}")
+    mixture = st.selectbox("Mixture to remove it from", mixture_names, key=f"{KIND}.mixture.{expert}")
     with reading() as session:
         offers = [None, *candidates(session, expert)]
     retrained = st.selectbox(

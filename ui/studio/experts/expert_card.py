@@ -17,7 +17,7 @@ from ui.present.headlines import perplexity_text
 from ui.present.pages import COMPOSITION, PLAYGROUND, TRAIN
 from ui.present.text.formatting import clock, listed, millions, plain, pluralize, size
 from ui.present.text.measures import in_percent
-from ui.studio.experts.certificates import show_additions, show_removal_of
+from ui.studio.experts.certificates import show_additions, show_removal_certificates
 from ui.studio.job_views.training_charts import show_curves, show_forgetting, show_forgotten, show_gates
 from ui.studio.shared.use_it import show_aliases, show_job_popover, show_use
 from ui.widgets.address import go_to, open_tabs
@@ -310,7 +310,7 @@ _PARTS: dict[str, Callable[[ExpertCard], None]] = {
     "Perplexities": _show_scores,
     "Forgetting": show_forgotten,
     "Addition": show_additions,
-    "Removal": show_removal_of,
+    "Removal": lambda card: show_removal_certificates(card.name, card.mixtures),
     "Provenance": _show_provenance,
     "Notes & tags": _show_notes,
     "Rename or delete": show_end,

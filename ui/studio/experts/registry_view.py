@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -139,11 +139,6 @@ ORDERS: dict[str, Callable[[Registry, ExpertCard], Any]] = {
 }
 
 
-def sort_experts(registry: Registry, cards: Iterable[ExpertCard], order: str) -> list[ExpertCard]:
-    """Experts in one of the `ORDERS`."""
-    return sorted(cards, key=lambda card: ORDERS[order](registry, card))
-
-
 CARDS, TABLE, LINEAGE = "Cards", "Table", "Lineage"
 PER_PAGE = {CARDS: 24, TABLE: 50, LINEAGE: 60}
 MOST_CHIPS = 20  # of a filter; with more values it is a field with a search
@@ -180,16 +175,20 @@ def show_registry(registry: Registry, search: str, view: str) -> None:
     if not shown:
         st.info("No expert matches. Take a filter away, or search for less.")
         return
-    listed = sort_experts(registry, shown, order)
+    listed = sorted(shown, key=lambda card: ORDERS[order](registry, card))
     per_page = PER_PAGE[view]
     pages = list(range(1, (len(listed) + per_page - 1) // per_page + 1))
-    place = st.container()
-    page = choose_one(_paginate, "Page", pages, key=PAGE) if len(pages) > 1 else 1
+    above = st.container()
+
+    def paginate(_: str, options: Sequence[int], **more: Any) -> int:
+        return st.pagination(len(options), **more)
+
+    page = choose_one(paginate, "Page", pages, key=PAGE) if len(pages) > 1 else 1
     first = (page - 1) * per_page
     here = listed[first : first + per_page]
     if len(pages) > 1:
         st.caption(f"{first + 1:,} to {first + len(here):,} of {len(listed):,}, {per_page} on a page.")
-    with place:
+    with above:
         _VIEWS[view](registry, here, page)
 
 
@@ -198,10 +197,6 @@ _HINTS = {
     TABLE: "Tick one to see its card, several to compare them.",
     LINEAGE: "From left to right: what each was made from, and the mixtures that it is in.",
 }
-
-
-def _paginate(_: str, options: Sequence[int], **more: Any) -> int:
-    return st.pagination(len(options), **more)
 
 
 def _to_first_page() -> None:

@@ -24,7 +24,7 @@ from ui.widgets.job_form import last_job, show_job_form
 from ui.widgets.notices import announce, cannot_change, explained, keep, show_problem
 from ui.widgets.parents import show_posterior
 from workbench.analysis.training_curves import training_baseline
-from workbench.answers.cards import EventCard, JobCard, MetricPoint
+from workbench.answers.cards import EventCard, JobCard
 from workbench.job_records import jobs as rows
 from workbench.registry.database import reading
 from workbench.schema.job_states import REQUIREMENTS
@@ -53,7 +53,8 @@ _CARD_AND_CURVES = (4, 9)  # the widths: side by side they fit into the first sc
 @explained()
 def show_job(job_id: str, key: str = "job") -> None:
     """A job's card next to its curves, then its details: live while it is unfinished; its end redraws the page."""
-    job, has_curves = _read(job_id), bool(_points(job_id))
+    with reading() as session:
+        job, has_curves = rows.get_job(session, job_id), bool(rows.metrics(session, job_id))
     is_live = not is_over(job)
 
     def draw(part: Callable[..., None], seconds: float, *more: bool) -> None:
@@ -78,16 +79,6 @@ def show_line(job: JobCard) -> None:
         st.progress(job.progress, text=plain(f"{percent_of(job)} % · {sentence_of(job)}"))
 
 
-def _read(job_id: str) -> JobCard:
-    with reading() as session:
-        return rows.get_job(session, job_id)
-
-
-def _points(job_id: str) -> list[MetricPoint]:
-    with reading() as session:
-        return rows.metrics(session, job_id)
-
-
 @explained()
 def _draw_card(job_id: str, key: str, is_live: bool) -> None:
     with reading() as session:
@@ -106,12 +97,12 @@ def _draw_card(job_id: str, key: str, is_live: bool) -> None:
 
 @explained()
 def _draw_curves(job_id: str, key: str, has_curves: bool) -> None:
-    if not has_curves and _points(job_id):
+    with reading() as session:
+        job, points = rows.get_job(session, job_id), rows.metrics(session, job_id)
+        against = training_baseline(session, job) if has_curves else None
+    if points and not has_curves:
         st.rerun()  # the first points: the card moves next to them
     if has_curves:
-        with reading() as session:
-            job, points = rows.get_job(session, job_id), rows.metrics(session, job_id)
-            against = training_baseline(session, job)
         show_curves(points, f"{key}_curves", job.title, job.id, against)
 
 

@@ -15,6 +15,7 @@ from ui.studio.job_views.job_view import show_line
 from ui.widgets.notices import empty, explained, show_problem
 from workbench.answers.cards import JobCard
 from workbench.errors import NotFoundError
+from workbench.formatting.shell_command import evaluate_command
 from workbench.job_records import jobs as rows
 from workbench.registry.database import reading
 from workbench.schema.job_states import UNSUCCESSFUL
@@ -56,6 +57,11 @@ def empty_until_scored(why: str, next_step: str, mixture: str | None, split: Hel
     """The same where scores are missing: the way leads to the form that makes those of this mixture and split."""
     chosen = {"train.what": EVALUATION, "evaluate.split": split} | ({"evaluate.mixture": mixture} if mixture else {})
     empty_until("evaluate", why, next_step, TRAIN.script, "Evaluate", chosen, mixture, place=place)
+
+
+def how_to_score(mixture: str | None, split: HeldOutSplit) -> str:
+    """The next step where scores of a split are missing."""
+    return f"Choose Evaluation on the page Train, or run `{evaluate_command(mixture or 'MIXTURE', split)}`."
 
 
 @st.fragment(run_every=_LOOK_AGAIN)
