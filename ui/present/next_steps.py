@@ -152,7 +152,7 @@ class StartStep:
     """One step: what it is, a sentence, and the job that is at work on it."""
 
     title: str
-    words: str
+    sentence: str
     state: StepState
     job: JobCard | None = None
     progress: float = 0.0  # of the whole step, 0 to 1, while a job is at work on it

@@ -11,7 +11,7 @@ import streamlit as st
 
 from ui.present.csv_text import csv_text
 from ui.present.text.formatting import plain
-from workbench.formatting.chart_template import HEIGHT, Chart
+from workbench.formatting.chart_template import HEIGHT, CaptionedChart
 from workbench.formatting.number_format import DASH
 from workbench.formatting.palette import Look
 
@@ -84,7 +84,7 @@ def _formats(rows: Rows) -> Iterator[tuple[str, str]]:
             yield name, "%.1f" if "perplexity" in name else "%.2f"
 
 
-def ticked(key: str) -> list[int]:
+def rows_ticked(key: str) -> list[int]:
     """The places of the rows ticked in the table with this key."""
     state = st.session_state.get(key)
     return list(state["selection"]["rows"]) if state else []
@@ -110,7 +110,7 @@ _ROW, _LINE, _LETTER, _NARROW = 19, 50, 6, 390  # pixels of a legend: a row, a l
 
 
 def show_chart(
-    picture: Chart,
+    picture: CaptionedChart,
     key: str,
     on_select: Callable[[], None] | None = None,
     selection_modes: Sequence[SelectionMode] = ("points",),
@@ -124,16 +124,16 @@ def show_chart(
     """
     st.markdown(f"##### {plain(picture.title)}")
     if words == "above":
-        st.caption(plain(picture.words))
+        st.caption(plain(picture.description))
     _fit_legend(picture.figure)
     choose: dict[str, Any] = {"on_select": on_select, "selection_mode": selection_modes} if on_select else {}
     config = _CONFIG_OF_MAPS if "lasso" in selection_modes else _CONFIG
-    st.plotly_chart(picture.figure, key=f"{key}_chart", config=config, alt=picture.words, **choose)
+    st.plotly_chart(picture.figure, key=f"{key}_chart", config=config, alt=picture.description, **choose)
     if words == "below":
-        st.caption(plain(picture.words))
+        st.caption(plain(picture.description))
     with st.expander("Data table", icon=":material/table:"):
         if words == "table":
-            st.caption(plain(picture.words))
+            st.caption(plain(picture.description))
         show_table(picture.table, key=f"{key}_table", words=picture.title)
 
 
@@ -149,7 +149,7 @@ def _fit_legend(figure: go.Figure) -> None:
     figure.update_layout(margin_t=LEGEND_PIXELS, height=(figure.layout.height or HEIGHT) + more)
 
 
-def clicked(key: str) -> tuple[int, int] | None:
+def click_position(key: str) -> tuple[int, int] | None:
     """The place (x, y) of the point that was clicked in the chart of this key; for its `on_select`, once a click.
 
     A second click on a point takes its selection away, and is a click on it all the same: something else may have been
@@ -160,11 +160,11 @@ def clicked(key: str) -> tuple[int, int] | None:
     if not selection or not selection["points"]:
         return before
     point = selection["points"][0]
-    place = st.session_state[f"{key}_clicked"] = int(point["x"]), int(point["y"])
-    return place
+    position = st.session_state[f"{key}_clicked"] = int(point["x"]), int(point["y"])
+    return position
 
 
-def clicked_point(key: str) -> tuple[int, int] | None:
+def click_target(key: str) -> tuple[int, int] | None:
     """The place of the trace, and of its point, that was clicked last in the chart of this key; None for an area."""
     selection = _selection(key)
     if not selection or areas(key) or not selection["points"]:

@@ -26,10 +26,10 @@ from ui.present.forms.questions import Offers, assemble, changed_answers, limit_
 from ui.present.forms.readable_folders import require_readable
 from ui.present.jobs.job_status import style_of
 from ui.present.pages import JOBS
-from ui.present.text.formatting import duration, plain, spoken
+from ui.present.text.formatting import duration, plain, plain_with_code
 from ui.widgets.background import BackgroundCall
 from ui.widgets.fields import Answers, draw_preset, draw_questions, show_command
-from ui.widgets.notices import cannot_change, explained, show_failure
+from ui.widgets.notices import cannot_change, explain_problems, show_failure
 from workbench.access.actor import Role, may
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpecError
@@ -106,8 +106,8 @@ def show_job_form(
         if st.button(
             label, type="primary", icon=":material/send:", key=f"{kind}.submit", disabled=cannot_change() or is_refused
         ):
-            with outcome, explained():
-                st.session_state[f"{kind}.job"] = send(_checked(parsed, complaints))
+            with outcome, explain_problems():
+                st.session_state[f"{kind}.job"] = send(_require_valid(parsed, complaints))
         with outcome:
             _show_submitted(kind)
 
@@ -171,7 +171,7 @@ def last_job(kind: str) -> str | None:
     return st.session_state.get(f"{kind}.job")
 
 
-def _checked(parsed: Spec | BadSpecError, complaints: Sequence[str]) -> Spec:
+def _require_valid(parsed: Spec | BadSpecError, complaints: Sequence[str]) -> Spec:
     """The spec of all answers. Raises BadSpecError with all complaints at once."""
     if isinstance(parsed, BadSpecError):
         # `complaints` say better what a check of the spec as a unit says of answers given elsewhere.
@@ -334,7 +334,7 @@ def show_costs(forecast: Forecast, kind: type[Spec]) -> None:
         st.table([{"What": name, "How much": value} for name, value in rows_of(forecast)], border="horizontal")
     if forecast.problem:
         box = st.error if forecast.fits is False else st.warning
-        box(spoken(f"{forecast.problem} {nearest_options_text(forecast, kind)}"))
+        box(plain_with_code(f"{forecast.problem} {nearest_options_text(forecast, kind)}"))
 
 
 def show_first_batch(forecast: Forecast) -> None:

@@ -32,12 +32,12 @@ Better = Literal["lower", "higher"]
 
 
 @dataclass(frozen=True)
-class Chart:
-    """A chart with its text: `title` says the result, `words` is the alternative text."""
+class CaptionedChart:
+    """A chart with its text: `title` says the result, `description` is the alternative text."""
 
     figure: go.Figure
     title: str
-    words: str
+    description: str
     table: list[dict[str, Any]]
 
 

@@ -246,11 +246,11 @@ def test_lassos_and_boxes_are_areas_and_a_click_is_none(monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("topics")
 def test_pictures_describe_sizes_and_overlap_in_words() -> None:
-    assert "The largest is" in sizes_picture(card(), Looks()).words
+    assert "The largest is" in sizes_picture(card(), Looks()).description
     picture = overlap_picture(card(), Looks())
     shares = np.array(picture.figure.data[0].z)
     assert shares.sum(1).tolist() == pytest.approx([1.0] * 3)
-    assert "Normalised mutual information" in picture.words
+    assert "Normalised mutual information" in picture.description
     assert "<i>" not in picture.figure.to_json()
 
 

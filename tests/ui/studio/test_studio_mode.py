@@ -192,7 +192,7 @@ def test_a_mixture_of_one_expert_with_parts_says_what_mixes_and_compares_no_infe
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     by_itself = (
-        "One model: inside both/composed (code, prose) gates mix the frozen backbone and the parts, anew for every"
+        "One model: inside both/composed (code, prose) gates mix the frozen backbone and the parts, again at every"
     )
     app = open_page("mixtures", mixture="both")
     assert not app.exception
@@ -229,7 +229,7 @@ def test_what_a_token_costs_is_shown_for_one_model_with_parts() -> None:
     )
     assert describe_costs(costs) == (
         "A token in a context of 256 costs 1 MFLOPs: one forward pass of one model. Its gates mix the backbone and "
-        "2 parts inside. A token of training costs, forward and backward in this context: one part beside the frozen "
+        "2 parts inside. A token of training costs, forward and backward in this context: one part next to the frozen "
         "backbone 2 MFLOPs, all 2 at once 4 MFLOPs, only the gates 2.5 MFLOPs; the full backbone without parts 3 "
         "MFLOPs."
     )
@@ -312,7 +312,7 @@ def test_the_gates_are_drawn_by_domain_with_one_colour_for_a_part() -> None:
     points = evaluated(code=[(1, 0, 0), (0.5, 0.4, 0.1)], law=[(1, 0, 0), (0.7, 0.1, 0.2)])
     picture = gates_picture(gate_shares(points), ["backbone", "code", "law"])
     assert picture.title == "Gate shares: each part weighs most on its own domain; a wider band is a larger weight"
-    assert "After 10 steps: on code backbone 0.50, code 0.40, law 0.10, on law backbone 0.70" in picture.words
+    assert "After 10 steps: on code backbone 0.50, code 0.40, law 0.10, on law backbone 0.70" in picture.description
     assert [list(band.y) for band in picture.figure.data[:3]] == [[1, 0.5], [0, 0.4], [0, 0.1]]
     assert [band.line.color for band in picture.figure.data[:3]] == [
         band.line.color for band in picture.figure.data[3:]

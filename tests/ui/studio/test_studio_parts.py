@@ -156,7 +156,7 @@ def test_pictures_of_gates_have_words_and_every_number() -> None:
         "code (weight)": 0.2,
         f"{HOSTILE} (weight)": 0.7,
     }
-    assert "backbone 0.30, code 0.25" in strip.words
+    assert "backbone 0.30, code 0.25" in strip.description
     assert by_block.table[2] == {"part": HOSTILE, "block 1": 0.2, "block 2": 0.7}
     for picture in (strip, by_block):
         assert "<b>" not in str(picture.figure.to_json()).replace("\\u003c", "<").replace('"<b>"', "")

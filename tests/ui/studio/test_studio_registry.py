@@ -17,7 +17,7 @@ from ui.present.charts.lineage import edge_rows, registry_lineage
 from ui.studio.experts.registry_view import (
     ORDERS,
     PER_PAGE,
-    Registry,
+    ExpertRegistry,
     counts,
     expert_row,
     filter_experts,
@@ -242,7 +242,7 @@ def test_a_score_is_of_the_text_that_most_share_and_of_one_split() -> None:
     assert read(scored_domains)["copy 0001"] == {"dev": 1, "test": 4}
     card = read(experts.get_expert, "laws again")
     words = [
-        expert_row(card, Registry([card], scored=scored))["measured on"]
+        expert_row(card, ExpertRegistry([card], scored=scored))["measured on"]
         for scored in ({}, {card.name: {"dev": 1}}, {card.name: {"test": 2}})
     ]
     assert words == ["not scored", "on dev only", "test, on 2 domains"]

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 from ui.present.charts.colours import Looks
 from ui.present.text.measures import in_percent
 from workbench.analysis.perplexity_tables import own_expert
-from workbench.formatting.chart_template import FRAME, Chart, heat_scale, name_axis, new_figure, tick
+from workbench.formatting.chart_template import FRAME, CaptionedChart, heat_scale, name_axis, new_figure, tick
 from workbench.formatting.number_format import full_label, percent, perplexity, ratio, shorten
 from workbench.formatting.palette import Cells, Look, as_text, colour_bar, logs
 
@@ -241,23 +241,23 @@ class HeatmapScores:
         ]
 
 
-def specialization(scores: HeatmapScores, looks: Looks, chosen: tuple[str, str] | None = None) -> Chart:
+def specialization(scores: HeatmapScores, looks: Looks, chosen: tuple[str, str] | None = None) -> CaptionedChart:
     """Each expert's perplexity on each domain, as a ratio to the domain's own expert. The table holds every domain.
 
     The cell of the chosen expert and domain has a frame of its own.
     """
     shown = scores.at_home_somewhere()
     looks = looks.among(shown.experts)
-    figure = _painted(shown, looks)
+    figure = _paint_cells(shown, looks)
     frames = _home_frames(shown, looks)
     if chosen:
         frames.append(frame(shown.experts.index(chosen[0]), shown.domains.index(chosen[1]), "4px 2px"))
     add_frames(figure, *frames)
     add_targets(figure, _hover(shown))
-    return Chart(figure, _title(shown), _describe_all(shown), scores.rows())
+    return CaptionedChart(figure, _title(shown), _describe_all(shown), scores.rows())
 
 
-def _painted(scores: HeatmapScores, looks: Looks) -> go.Figure:
+def _paint_cells(scores: HeatmapScores, looks: Looks) -> go.Figure:
     ceiling = _ceiling(scores.ratios)
     own = [(domain, scores.own_expert(domain)) for domain in scores.domains]
     own_looks = [looks.expert(expert) if expert else looks.domain(domain) for domain, expert in own]

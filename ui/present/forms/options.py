@@ -35,8 +35,8 @@ def option_of_path(spec: type[Sane], path: Sequence[str]) -> str:
 def option_of(spec: type[Sane], group: str, knob: str) -> str:
     """The name of a knob's option: its own, after its group's where a later group has a knob of that name."""
     names = [{one.name for one in fields(config)} for _, config in groups_of(spec)]
-    place = [name for name, _ in groups_of(spec)].index(group)
-    return f"{group}_{knob}" if any(knob in later for later in names[place + 1 :]) else knob
+    position = [name for name, _ in groups_of(spec)].index(group)
+    return f"{group}_{knob}" if any(knob in later for later in names[position + 1 :]) else knob
 
 
 def command_line(

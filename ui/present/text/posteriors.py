@@ -24,8 +24,8 @@ _EVIDENCE: dict[Evidence, str] = {"prefix": "the whole prefix (paper)", "last_to
 
 def evidence_text(evidence: AnyEvidence | Mapping[str, Any]) -> str:
     """What a posterior sees: `the whole prefix (paper)`, or `decay 0.9, power 0.3`; also from stored JSON."""
-    one = named(evidence)
-    return one.words if isinstance(one, EvidenceRule) else _EVIDENCE[one]
+    known = named(evidence)
+    return known.words if isinstance(known, EvidenceRule) else _EVIDENCE[known]
 
 
 def posterior_title(answer: PosteriorMap) -> str:
@@ -145,7 +145,7 @@ def describe_inner_gates(mixture: MixtureCard) -> str:
     inside = [f"{one.expert} ({', '.join(one.parts)})" for one in mixture.members if one.parts]
     if not inside:
         return ""
-    gates = "gates mix the frozen backbone and the parts, anew for every token in each block"
+    gates = "gates mix the frozen backbone and the parts, again at every token in each block"
     if len(mixture.members) == 1:
-        return f"One model: inside {inside[0]} {gates}. With no other expert beside it there is no posterior."
+        return f"One model: inside {inside[0]} {gates}. As it is the only expert, there is no posterior."
     return f"This mixture's gate weighs whole models. Inside {listed(inside)} {gates}: that is not changed here."

@@ -122,11 +122,11 @@ def folder_rows(findings: Findings) -> list[dict[str, Any]]:
 def describe_new_expert(findings: Findings) -> str:
     """The single new expert compared with its parent; empty without scores."""
     sentences = []
-    for one in findings["alone"]:
+    for row in findings["alone"]:
         beside = (
-            f", its parent {perplexity(one['parent'])}" if one["parent"] is not None else ", its parent was not scored"
+            f", its parent {perplexity(row['parent'])}" if row["parent"] is not None else ", its parent was not scored"
         )
-        sentences.append(f"Alone on {one['domain']}: perplexity {perplexity(one['expert'])} per token{beside}.")
+        sentences.append(f"Alone on {row['domain']}: perplexity {perplexity(row['expert'])} per token{beside}.")
     return " ".join(sentences)
 
 

@@ -29,13 +29,13 @@ from ui.studio.job_views.pending_jobs import empty_until_scored, how_to_score
 from ui.studio.mixtures.gate_form import choose_evidence
 from ui.widgets.address import choose_number, choose_one, choose_split, fresh, note, note_fault
 from ui.widgets.background import ask_scores, fetch_in_background
-from ui.widgets.charts_and_tables import clicked, show_chart
+from ui.widgets.charts_and_tables import click_position, show_chart
 from ui.widgets.elements.components import show_tokens
-from ui.widgets.notices import explained
+from ui.widgets.notices import explain_problems
 from workbench.analysis.sample_texts import passages
 from workbench.answers.cards import MixtureCard
 from workbench.answers.posteriors import PosteriorAnswer
-from workbench.formatting.chart_template import Chart
+from workbench.formatting.chart_template import CaptionedChart
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap, PosteriorMapRequest
 from workbench.registry.database import reading
 from workbench.settings import get_settings
@@ -74,7 +74,7 @@ def show_domains(saved: MixtureRequest) -> None:
     for is_trained, rows in groups.items():
         if rows:
             _show_heatmap(posterior_heatmap(answer, rows, _TITLES[is_trained], looks), rows, _KEYS[is_trained])
-    with st.container(border=True), explained():
+    with st.container(border=True), explain_problems():
         show_passages(answer, saved)
     for is_trained, rows in groups.items():
         if rows:
@@ -83,11 +83,11 @@ def show_domains(saved: MixtureRequest) -> None:
                 show_chart(picture, f"posterior_paths_{_KEYS[is_trained]}")
 
 
-def _show_heatmap(picture: Chart, rows: Sequence[DomainPosterior], name: str) -> None:
+def _show_heatmap(picture: CaptionedChart, rows: Sequence[DomainPosterior], name: str) -> None:
     key = f"posterior_map_{name}"
 
     def choose() -> None:
-        if (place := clicked(key)) and place[1] < len(rows):
+        if (place := click_position(key)) and place[1] < len(rows):
             st.session_state[DOMAIN] = rows[place[1]].domain
             _go_to_first_passage()
 
@@ -116,7 +116,7 @@ def _draw_options(saved: MixtureRequest) -> PosteriorMapRequest | None:
         lowest=1,
         highest=10_000,
         help="The paper: 100.",
-        place=columns[3],
+        container=columns[3],
     )
     if fault:
         return None
@@ -171,8 +171,8 @@ def show_passages(answer: PosteriorMap, saved: MixtureRequest) -> None:
         st.info(plain(f"The {answer.split} text of {domain} has no document."))
         return
     numbers = list(range(1, len(texts) + 1))
-    place = choose_one(right.segmented_control, "Passage", numbers, default=1, key=PASSAGE, required=True)
-    read = read_text("posterior_passage", saved, texts[place - 1], "Reading the passage", as_saved=True)
+    number = choose_one(right.segmented_control, "Passage", numbers, default=1, key=PASSAGE, required=True)
+    read = read_text("posterior_passage", saved, texts[number - 1], "Reading the passage", as_saved=True)
     if read and read.tokens:
         st.caption("The beginning of a held-out document, read with the mixture's own gate.")
         show_weighted_text(read.tokens, read.weights, read.experts, "posterior_passage")
@@ -242,14 +242,15 @@ def _show_expert(expert: str, parts: Sequence[str], tokens: Sequence[str], gates
         help="Each block of layers has gates of its own; in each, the weights add up to 1.",
     )
     rows = rows_inside(gates, expert, parts, None if chosen == _ALL else int(chosen) - 1)
-    spoken = [token for token, one in zip(tokens, gates, strict=True) if expert in one]
+    tokens_read = [token for token, one in zip(tokens, gates, strict=True) if expert in one]
     names = [BACKBONE, *parts]
     looks = [*map(in_order(parts).expert, names)]
     show_tokens(
-        weight_data(spoken, rows, names, looks, parts=("legend", "text"), num_shown=len(names)), f"{key}.tokens"
+        weight_data(tokens_read, rows, names, looks, parts=("legend", "text"), num_shown=len(names)),
+        f"{key}.tokens",
     )
-    st.caption(plain(_words(gates, expert, parts, len(tokens) - len(spoken))))
-    show_chart(gate_strip(spoken, rows, parts), f"{key}.strip")
+    st.caption(plain(_words(gates, expert, parts, len(tokens) - len(tokens_read))))
+    show_chart(gate_strip(tokens_read, rows, parts), f"{key}.strip")
     show_chart(gates_by_block([rows_inside(gates, expert, parts, block) for block in blocks], parts), f"{key}.blocks")
 
 

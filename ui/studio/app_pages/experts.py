@@ -24,7 +24,7 @@ from ui.studio.job_views.pending_jobs import empty_until_scored, empty_until_tra
 from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, choose_some, choose_split, reopen, write_text
 from ui.widgets.charts_and_tables import show_chart, show_table
-from ui.widgets.notices import apply, cannot_change, explained
+from ui.widgets.notices import apply, cannot_change, explain_problems
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.analysis import perplexity_tables
 from workbench.answers.cards import EvaluationCard, ExpertCard, ViewCard
@@ -57,7 +57,7 @@ def _show_bars(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], sp
     if picture := expert_bars(cards, scores, read_looks()):
         show_chart(picture, "compared")
         if not is_shared(cards, scores, split):
-            with explained():
+            with explain_problems():
                 last, *others = dict.fromkeys(name for card in cards for name in card.domains)
                 names = [card.name for card in cards]
                 missing = RetentionRequest(retain=last, targets=others, experts=names, split=split)
@@ -163,7 +163,7 @@ _ADAPTER, _PACKED = "Adapter or model", "Packed file"
 
 def show_import() -> None:
     """A popover with both forms."""
-    with st.popover("Import", icon=":material/upload:"), explained():
+    with st.popover("Import", icon=":material/upload:"), explain_problems():
         what = st.segmented_control(
             "What do you have?", [_ADAPTER, _PACKED], default=_ADAPTER, key="import_expert.what", required=True
         )

@@ -27,7 +27,7 @@ from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, choose_split
 from ui.widgets.charts_and_tables import show_table
 from ui.widgets.fields import draw_number
-from ui.widgets.notices import apply, cannot_change, explained, keep
+from ui.widgets.notices import apply, cannot_change, explain_problems, keep
 from ui.widgets.on_demand import content_of
 from ui.widgets.page_head import show_head
 from workbench.answers.cards import GivenByHand, MixtureCard, PriorCard
@@ -111,12 +111,12 @@ def _offer_estimate(mixture: MixtureCard, domains: list[str]) -> None:
             default=PAPER_BLOCKS,
             lowest=1,
             highest=10_000,
-            place=right,
+            container=right,
         )
         evidence = {name: value for name, value in mixture.gate.items() if name == "evidence"}
         # Not disabled by a fault: only this button sends the fields, the corrected one among them.
         if st.form_submit_button("Estimate", icon=":material/calculate:", disabled=cannot_change()) and not fault:
-            with explained():
+            with explain_problems():
                 with Client(get_settings()) as client:
                     client.estimate_prior(name=name, mixture=mixture.name, domain=domain, num_blocks=blocks, **evidence)
                 keep(f"The prior {name} is estimated.")

@@ -26,13 +26,13 @@ from ui.present.picture import (
     cards_to_show,
     describe_serving,
     look_data,
+    members_off,
     picture_legend,
     picture_of,
     place_of,
     scores_of,
-    switched_off,
 )
-from ui.present.text.formatting import ago, plain, pluralize, spoken
+from ui.present.text.formatting import ago, plain, plain_with_code, pluralize
 from ui.present.text.measures import describe_comparability, odd_measures
 from ui.serving.login import LOGOUT_PATH
 from ui.studio.job_views.job_view import show_line
@@ -46,7 +46,7 @@ from ui.studio.shared.contents import (
 from ui.studio.shared.health import API_SERVER, Sign, signs_of_health
 from ui.widgets.background import forget, kept_client, poll
 from ui.widgets.elements.components import show_cards, show_picture, show_reading
-from ui.widgets.notices import cannot_change, explained, keep
+from ui.widgets.notices import cannot_change, explain_problems, keep
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.access.home_token import needs_token
 from workbench.answers.cards import JobCard, MixtureCard
@@ -64,7 +64,7 @@ def show_own_text(title: str, mixture: MixtureCard | None, looks: Looks, is_firs
     with st.container(border=True, key="own_text"):
         st.subheader(title, anchor=False)
         if mixture is None:
-            st.caption("It is read by itself as soon as the experts can, if you do not reload this page.")
+            st.caption("It is read automatically as soon as the experts can read, if you do not reload this page.")
         _draw_field(is_first, mixture is not None)
         text = st.session_state.get(_KEPT, "")
         if text and mixture is None:
@@ -106,7 +106,7 @@ def _show_reading(text: str, mixture: MixtureCard, looks: Looks) -> None:
     if not call.is_done():
         st.caption("The experts are reading it.")
     elif call.failure is not None:
-        with explained():
+        with explain_problems():
             raise call.failure
     else:
         answer: PosteriorAnswer = call.answer
@@ -164,7 +164,7 @@ def show_recent(over: Sequence[JobCard]) -> None:
             st.caption("No job has ended yet.")
         for job in sorted(over, key=lambda job: -(job.finished_at or job.created_at))[:MOST_RECENT]:
             look = style_of(job)
-            why = f" — {spoken(cause_of(job))}" if job.error else ""
+            why = f" — {plain_with_code(cause_of(job))}" if job.error else ""
             text = f"{plain(job.title)}, {ago(job.finished_at or job.created_at)}{why}"
             st.markdown(f":{look.colour}-badge[{look.icon} {look.word}] {text}")  # one text: a long one flows on
 
@@ -203,8 +203,8 @@ def _show_sign(sign: Sign) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{plain(sign.part)}**")
         st.badge(look.word, color=look.colour, icon=look.icon)
-    next_step = f"  \n**Next step:** {spoken(sign.next_step)}" if sign.next_step else ""
-    st.caption(spoken(sign.sentence) + next_step)
+    next_step = f"  \n**Next step:** {plain_with_code(sign.next_step)}" if sign.next_step else ""
+    st.caption(plain_with_code(sign.sentence) + next_step)
 
 
 GLOSSARY = Path(__file__).parents[3] / "docs" / "glossary.md"
@@ -256,7 +256,7 @@ def _show_step(number: int, step: StartStep) -> None:
     st.markdown(f"{_ICONS[step.state]} **{label}**" if step.state != "later" else f"{_ICONS[step.state]} {label}")
     if step.job:
         st.progress(step.progress)
-    st.caption(plain(step.words))
+    st.caption(plain(step.sentence))
 
 
 def _offer_start() -> None:
@@ -264,7 +264,7 @@ def _offer_start() -> None:
         if is_fresh() and st.button(
             "Make the demo", key="overview.demo", icon=":material/play_arrow:", disabled=cannot_change()
         ):
-            with explained():
+            with explain_problems():
                 submit_demo()
                 keep("The demo is on its way: text of this machine becomes five experts.")
             st.rerun()
@@ -285,7 +285,7 @@ def show() -> None:
 @st.fragment(run_every=_LOOK_AGAIN)
 def _live() -> None:
     right = show_head(OVERVIEW)
-    with explained():
+    with explain_problems():
         have = read_contents()
         steps = suggestions(have.holdings())
         signs = signs_of_health(get_settings(), have.unfinished)
@@ -329,7 +329,7 @@ def _show_picture(have: Contents, mixture: MixtureCard | None, looks: Looks, is_
 
 def _show_experts(have: Contents, mixture: MixtureCard | None, looks: Looks) -> None:
     shown = cards_to_show(have.experts, mixture)
-    off = switched_off(have.mixtures)
+    off = members_off(have.mixtures)
     domains = {one.name: one for one in have.domains}
     certified = {one.about_id for one in have.additions if one.findings.get("ok")}
     scores, curves = scores_of(have.evaluations), curves_of(shown)

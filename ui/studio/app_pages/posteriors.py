@@ -17,7 +17,7 @@ from ui.studio.mixtures.gate_form import draw_evidence, note_gate, recall_gate, 
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, fresh, note, show_fault
-from ui.widgets.notices import explained
+from ui.widgets.notices import explain_problems
 from ui.widgets.page_head import show_head
 from workbench.analysis.sample_texts import example
 from workbench.answers.cards import MixtureCard
@@ -139,7 +139,7 @@ def _note_text(text: str) -> None:
 
 def _take_example(model: str) -> None:
     """Puts held-out text of two domains into the field: where one ends, the lead should change."""
-    with explained(), reading() as session:
+    with explain_problems(), reading() as session:
         st.session_state[_TEXT] = example(session, get_storage(), model)
 
 

@@ -15,7 +15,7 @@ from ui.present.text.verdicts import number, place, result, since_then
 from ui.studio.job_views.job_view import show_job
 from ui.studio.shared.examples import show_example
 from ui.widgets.charts_and_tables import offer_csv
-from ui.widgets.notices import cannot_change, empty, explained, show_problem
+from ui.widgets.notices import cannot_change, empty, explain_problems, show_problem
 from ui.widgets.page_head import show_head
 from workbench.answers.cards import JobCard
 from workbench.job_records import jobs as rows
@@ -53,7 +53,7 @@ def _show_button(jobs: list[JobCard]) -> None:
     if st.button(
         label, type="primary", icon=":material/rule:", key="selfcheck.submit", disabled=cannot_change() or is_running
     ):
-        with explained():
+        with explain_problems():
             submit(SelfCheck())
             st.rerun()
 

@@ -15,7 +15,7 @@ from ui.present.charts.heatmap import HeatmapScores, specialization
 from ui.present.charts.scatters import affinity_scatter
 from ui.present.jobs.job_status import coming
 from ui.present.pages import LEARNED_AND_KEPT, SHARED_TEXT, SPECIALIZATION
-from ui.present.text.formatting import ago, listed, plain, spoken
+from ui.present.text.formatting import ago, listed, plain, plain_with_code
 from ui.present.text.measures import RULE, describe_table_measures
 from ui.present.text.specialization import HOW_TO_MEASURE, describe_affinity
 from ui.studio.analysis.specialization_views import (
@@ -33,8 +33,8 @@ from ui.studio.mixtures.effect_view import show_oracle_gap
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, choose_split, write_text
-from ui.widgets.charts_and_tables import clicked, show_chart, show_table
-from ui.widgets.notices import cannot_change, empty, explained
+from ui.widgets.charts_and_tables import click_position, show_chart, show_table
+from ui.widgets.notices import cannot_change, empty, explain_problems
 from ui.widgets.page_head import show_head
 from workbench.analysis import perplexity_tables
 from workbench.analysis.perplexity_tables import scored_domains
@@ -55,7 +55,7 @@ def show_affinity(mixture: str | None, split: HeldOutSplit, _: HeatmapScores) ->
     if picture:
         show_chart(picture, "affinity")
     for sentence in describe_affinity(answer) if answer.report else []:
-        st.markdown(spoken(sentence))
+        st.markdown(plain_with_code(sentence))
     _offer_measuring(answer)
     show_last(KIND)
 
@@ -71,7 +71,7 @@ def _offer_measuring(answer: Affinity) -> None:
     is_coming = coming(unfinished_jobs(), KIND) is not None
     label = "Measure the overlap again" if answer.report else "Measure the overlap"
     if st.button(label, icon=":material/join_inner:", key="overlap.submit", disabled=cannot_change() or is_coming):
-        with explained():
+        with explain_problems():
             st.session_state[f"{KIND}.job"] = submit(MeasureOverlap())
             st.rerun()
 
@@ -153,7 +153,9 @@ def _show_reading_guide(scores: HeatmapScores) -> None:
     has_homes = bool(scores.at_home_somewhere().domains)
     if out_of_domain := scores.without_own_expert() if has_homes else []:
         st.caption(
-            plain(f"Only in the table, because no expert here was trained on these alone: {listed(out_of_domain)}.")
+            plain(
+                f"Only in the table, because no expert here was trained on one of these only: {listed(out_of_domain)}."
+            )
         )
     if has_homes:
         st.caption(
@@ -221,18 +223,16 @@ def _show_scores(scores: HeatmapScores, looks: Looks, cell: Cell | None) -> None
     shown = scores.at_home_somewhere()
 
     def choose() -> None:
-        place = clicked("specialization")
-        if place and place[0] < len(shown.domains) and place[1] < len(shown.experts):
-            choose_cell((shown.experts[place[1]], shown.domains[place[0]]))
+        point = click_position("specialization")
+        if point and point[0] < len(shown.domains) and point[1] < len(shown.experts):
+            choose_cell((shown.experts[point[1]], shown.domains[point[0]]))
 
     picture = specialization(scores, looks, cell)
     show_chart(replace(picture, title=f"1 · {picture.title}"), "specialization", choose)
 
 
 def _show_table(scores: HeatmapScores) -> None:
-    st.info(
-        "No expert here was trained on one of these domains alone, so there is no in-domain expert to compare with."
-    )
+    st.info("No expert here was trained on only one of these domains, so there is no in-domain expert to compare with.")
     show_table(scores.rows(has_homes=False), "perplexities", "Perplexity of each expert on each domain")
 
 

@@ -19,8 +19,8 @@ from ui.studio.job_views.job_view import show_last
 from ui.studio.job_views.pending_jobs import show_plan
 from ui.widgets.address import choose_one, choose_some
 from ui.widgets.background import fetch_in_background
-from ui.widgets.charts_and_tables import areas, clicked_point, show_chart
-from ui.widgets.notices import cannot_change, empty, explained
+from ui.widgets.charts_and_tables import areas, click_target, show_chart
+from ui.widgets.notices import cannot_change, empty, explain_problems
 from ui.widgets.on_demand import scroll_box
 from workbench.analysis.scores import DocumentLosses, document_losses, experts_with_scores
 from workbench.answers.cards import ClusteringCard
@@ -67,7 +67,7 @@ def show_map(card: ClusteringCard) -> None:
 @st.fragment
 def _show(name: str) -> None:
     """A part of the page that a click on the map draws again on its own; what was selected stands in the session."""
-    with explained():
+    with explain_problems():
         with reading() as session:
             card = get_clustering(session, name)
             chart = map_points(session, get_storage(), name)
@@ -111,7 +111,7 @@ def _show_selected(
         clusters = [one for one in card.clusters if one.name in ticked]
         largest = max(clusters, key=lambda one: one.num_documents).number
         offer_domain(card, sum(one.num_documents for one in clusters), largest, (), ticked)
-    elif point := clicked_point(_KEY):
+    elif point := click_target(_KEY):
         _show_document(card, shown_map.document(*point))
     elif matches is None:
         st.info(_HOW)

@@ -29,7 +29,7 @@ from ui.widgets.background import ask_scores, fetch_in_background, forget
 from ui.widgets.charts_and_tables import show_chart, show_table
 from ui.widgets.fields import Answers, key_of
 from ui.widgets.job_form import show_job_form
-from ui.widgets.notices import apply, cannot_change, empty, explained, offer_deletion
+from ui.widgets.notices import apply, cannot_change, empty, explain_problems, offer_deletion
 from workbench.answers.cards import ClusterCard, ClusteringCard, ExpertCard
 from workbench.answers.posteriors import TextChanges
 from workbench.questions.cluster_grid import ClusterGrid, ClusterGridRequest
@@ -57,7 +57,7 @@ def _show_cluster(card: ClusteringCard, cluster: ClusterCard) -> None:
         st.caption(plain(f"Strongest words: {listed(cluster.terms, len(cluster.terms))}."))
         _show_name_form(cluster)
         st.markdown("The documents nearest to its centre")
-        with explained(), reading() as session:
+        with explain_problems(), reading() as session:
             storage = get_storage()
             documents = [
                 cluster_documents.get_document(session, storage, card.name, id) for id in cluster.representatives

@@ -27,7 +27,7 @@ from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.widgets.background import ask_scores
 from ui.widgets.charts_and_tables import show_chart, show_table
 from ui.widgets.fields import Answers
-from ui.widgets.notices import cannot_change, explained
+from ui.widgets.notices import cannot_change, explain_problems
 from workbench.analysis.changes.additions import additions_of, can_be_certified
 from workbench.analysis.changes.retrained_baselines import candidates, what_stays
 from workbench.answers.cards import ExpertCard, MixtureCard, ReportCard
@@ -78,7 +78,7 @@ def _show_button(card: ExpertCard) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         mixture = st.selectbox("Mixture that it was added to", card.mixtures, key=f"{key}_mixture")
         if st.button("Certify the addition", icon=":material/verified:", key=key, disabled=cannot_change()):
-            with explained():
+            with explain_problems():
                 st.session_state[f"{key}_job"] = submit(CertifyAddition(expert=card.name, mixture=mixture))
     if job_id := st.session_state.get(f"{key}_job"):
         show_job(job_id, key=f"{key}_job_view")

@@ -22,7 +22,7 @@ from ui.studio.job_views.training_charts import show_curves, show_forgetting, sh
 from ui.studio.shared.use_it import show_aliases, show_job_popover, show_use
 from ui.widgets.address import go_to, open_tabs
 from ui.widgets.charts_and_tables import show_table
-from ui.widgets.notices import apply, cannot_change, explained, keep
+from ui.widgets.notices import apply, cannot_change, explain_problems, keep
 from ui.widgets.parents import show_posterior
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.additions import additions_of, worse_than_before
@@ -42,7 +42,7 @@ def show_parts(card: ExpertCard) -> None:
     """Each part with where it comes from and how large it is."""
     with reading() as session:
         parts = expert_parts.parts_of(session, get_storage(), card.name)
-    st.markdown(f"##### Parts beside the backbone {plain(backbone_of(card))}")
+    st.markdown(f"##### Parts next to the backbone {plain(backbone_of(card))}")
     rows = [
         {
             "part": part.name,
@@ -145,7 +145,7 @@ def show_switch(card: ExpertCard) -> None:
     st.session_state[key] = card.enabled  # the registry is the truth: another screen may have switched it
 
     def switch() -> None:
-        with explained(), transaction() as session:
+        with explain_problems(), transaction() as session:
             experts.set_enabled(session, [card.name], bool(st.session_state[key]))
 
     help = "A disabled expert is used in no mixture and no generation, but stays in the registry."
@@ -195,7 +195,7 @@ def show_expert(card: ExpertCard, split: HeldOutSplit) -> None:
         offer_composition(card)
         parts = {"Parts": show_parts} | parts
     for tab, draw in zip(open_tabs(list(parts), key="experts.tab"), parts.values(), strict=True):
-        with tab, explained():
+        with tab, explain_problems():
             draw(card)
 
 

@@ -25,7 +25,7 @@ from workbench.analysis.training_curves import TrainingBaseline, gate_names
 from workbench.answers.cards import EventCard, ExpertCard, JobCard, MetricPoint
 from workbench.formatting.chart_template import (
     ACCENT,
-    Chart,
+    CaptionedChart,
     baseline,
     line_of,
     name_line_ends,
@@ -173,7 +173,7 @@ def _show_table(card: ExpertCard, answer: Forgetting) -> None:
         st.markdown(plain(sentence))
 
 
-def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any], looks: Looks) -> Chart | None:
+def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any], looks: Looks) -> CaptionedChart | None:
     """Perplexity over training tokens, of the targets and of the others on average; None before an evaluation."""
     learned, watched = [spec["domain"]] if "domain" in spec else list(spec["domains"]), _others(spec)
     curves = {
@@ -201,7 +201,7 @@ def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any], l
         )
     name_line_ends(figure, [look, Look()])
     words = f"Line chart: {_went(target, table, 'target')}; {_went(others, table, 'average of the others')}."
-    return Chart(figure, _title(table), words, table)
+    return CaptionedChart(figure, _title(table), words, table)
 
 
 def _others(spec: Mapping[str, Any]) -> list[str]:
@@ -270,7 +270,7 @@ def gate_shares(points: Sequence[MetricPoint]) -> Shares:
     }
 
 
-def gates_picture(looks: Shares, names: Sequence[str]) -> Chart:
+def gates_picture(looks: Shares, names: Sequence[str]) -> CaptionedChart:
     """A band for each, one picture for each domain beneath the other, so that a part has one colour everywhere."""
     figure = new_subplots(
         len(looks),
@@ -282,12 +282,12 @@ def gates_picture(looks: Shares, names: Sequence[str]) -> Chart:
     )
     colours = in_order(names[1:])
     for row, steps in enumerate(looks.values(), 1):
-        for place, name in enumerate(names):
+        for number, name in enumerate(names):
             figure.add_scatter(
                 x=list(steps),
-                y=[look[place] for look in steps.values()],
+                y=[look[number] for look in steps.values()],
                 **named(name, "%{y:.2f}"),
-                legendgroup=str(place),
+                legendgroup=str(number),
                 showlegend=row == 1,
                 stackgroup=str(row),
                 line=line_of(colours.expert(name), 1),
@@ -301,7 +301,7 @@ def gates_picture(looks: Shares, names: Sequence[str]) -> Chart:
         margin_t=60,
         legend={"orientation": "h", "y": 1 + 28 / (72 + 130 * len(looks)), "yanchor": "bottom"},  # above the first name
     )
-    return Chart(figure, _gates_title(looks, names), _describe_gates(looks, names), _gate_rows(looks, names))
+    return CaptionedChart(figure, _gates_title(looks, names), _describe_gates(looks, names), _gate_rows(looks, names))
 
 
 def _last(looks: Shares) -> dict[str, list[float]]:
@@ -326,13 +326,13 @@ def _gates_title(looks: Shares, names: Sequence[str]) -> str:
     return f"Gate shares: {summary}; a wider band is a larger weight"
 
 
-def _has_more_say_at_home(last: Mapping[str, Sequence[float]], home: str, place: int) -> bool:
+def _has_more_say_at_home(last: Mapping[str, Sequence[float]], home: str, number: int) -> bool:
     """Whether a part weighs more on its domain than on each other, by a margin that can be seen."""
-    return all(look[place] + _MARGIN <= last[home][place] for domain, look in last.items() if domain != home)
+    return all(look[number] + _MARGIN <= last[home][number] for domain, look in last.items() if domain != home)
 
 
-def _spread(last: Mapping[str, Sequence[float]], place: int) -> float:
-    shares = [look[place] for look in last.values()]
+def _spread(last: Mapping[str, Sequence[float]], number: int) -> float:
+    shares = [look[number] for look in last.values()]
     return max(shares) - min(shares)
 
 

@@ -28,11 +28,11 @@ from ui.studio.job_views.pending_jobs import empty_until, unfinished_jobs
 from ui.studio.mixtures.gate_form import draw_gate
 from ui.studio.mixtures.mixture_controls import base_of, is_at_fault, reset, saved_request
 from ui.studio.shared.use_it import show_aliases, show_job_popover, show_use
-from ui.widgets.address import choose_some, opened_with, write_text
+from ui.widgets.address import choose_some, query_at_opening, write_text
 from ui.widgets.background import ask_scores
 from ui.widgets.charts_and_tables import show_chart
 from ui.widgets.fields import faults_of
-from ui.widgets.notices import apply, cannot_change, explained, keep, offer_deletion
+from ui.widgets.notices import apply, cannot_change, explain_problems, keep, offer_deletion
 from ui.widgets.on_demand import content_of
 from workbench.answers.cards import MixtureCard
 from workbench.answers.posteriors import EvidenceCalibration
@@ -88,7 +88,7 @@ def _shown_key(mixture: MixtureCard) -> str:
 def _offer_scoring(mixture: MixtureCard, missing: str) -> None:
     """A button for the job that scores dev text and calibrates; that job, while it is unfinished."""
     if any(job.spec.get("calibrate") for job in unfinished_jobs() if job.spec.get("mixture") == mixture.name):
-        empty_until("evaluate", missing, "", mixture=mixture.name, place="calibration")
+        empty_until("evaluate", missing, "", mixture=mixture.name, section="calibration")
         return
     st.markdown(plain(missing))
     if st.button(
@@ -98,7 +98,7 @@ def _offer_scoring(mixture: MixtureCard, missing: str) -> None:
         icon=":material/send:",
         disabled=cannot_change(),
     ):
-        with explained():
+        with explain_problems():
             submit(Evaluate(mixture=mixture.name, split="dev", calibrate=True))
             keep(f"The job that scores dev text and calibrates {mixture.name} is queued.")
             st.rerun()
@@ -238,7 +238,7 @@ def show_new_mixture() -> None:
         names = sorted(name for _, name, _ in experts.list_states(session))
     if not names:
         return
-    is_named = any(key in opened_with() for key in (_NAME, _EXPERTS, _GATE))
+    is_named = any(key in query_at_opening() for key in (_NAME, _EXPERTS, _GATE))
     box = st.expander("New mixture", is_named, icon=":material/add:", key=_NEW, on_change="rerun")
     content = content_of(box, _NEW)
     if content is None:
@@ -250,7 +250,7 @@ def show_new_mixture() -> None:
         gate = draw_gate(_FORM, dump_gate(default_gate()), _GATE)
         is_faulty = bool(faults_of(_FORM))
         if st.button("Make the mixture", key="mixture.make", type="primary", disabled=cannot_change() or is_faulty):
-            with explained():
+            with explain_problems():
                 _make({"name": name, "experts": members, "gate": gate})
 
 

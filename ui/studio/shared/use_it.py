@@ -5,10 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.present.model_use import completion_line, generate_line, notebook_lines, openai_lines
-from ui.present.text.formatting import clock, plain, spoken
+from ui.present.text.formatting import clock, plain, plain_with_code
 from ui.studio.job_views.job_view import show_form_and_job
 from ui.widgets.charts_and_tables import show_table
-from ui.widgets.notices import apply, cannot_change, explained
+from ui.widgets.notices import apply, cannot_change, explain_problems
 from ui.widgets.on_demand import content_of
 from workbench.access.home_token import needs_token
 from workbench.answers.cards import AliasCard
@@ -44,7 +44,7 @@ def show_use(model: str, kind: str, is_enabled: bool = True) -> None:
     with command:
         st.code(generate_line(called), language="bash", wrap_lines=True)
     if needs_token(settings):
-        st.caption(spoken("The server requires the token that `workbench token` prints."))
+        st.caption(plain_with_code("The server requires the token that `workbench token` prints."))
 
 
 def show_job_popover(kind: str, field: str, model: str, label: str, icon: str = ":material/download:") -> None:
@@ -52,7 +52,7 @@ def show_job_popover(kind: str, field: str, model: str, label: str, icon: str = 
     key = f"popover.{kind}.{model}"
     box = st.popover(label, icon=icon, key=key, on_change="rerun")
     if content := content_of(box, key):
-        with content, explained():
+        with content, explain_problems():
             show_form_and_job(kind, {}, label, skip=(field,), given={(field,): model})
 
 
@@ -68,12 +68,12 @@ def show_aliases(model: str) -> None:
             _show_inside(model, every, own)
 
 
-def _show_inside(model: str, every: list[AliasCard], own: list[AliasCard]) -> None:
+def _show_inside(model: str, every: list[AliasCard], own_aliases: list[AliasCard]) -> None:
     st.caption("An alias means one model at a time. Clients that use it need no change when you move it.")
-    for one in own:
-        _show_alias(one)
+    for alias in own_aliases:
+        _show_alias(alias)
     _show_form(model)
-    _show_family(every, own)
+    _show_family(every, own_aliases)
 
 
 def _show_alias(alias: AliasCard) -> None:
@@ -95,10 +95,10 @@ def _show_form(model: str) -> None:
             )
 
 
-def _show_family(every: list[AliasCard], own: list[AliasCard]) -> None:
-    stems = {_stem(one.name) for one in own}
+def _show_family(every: list[AliasCard], own_aliases: list[AliasCard]) -> None:
+    stems = {_stem(one.name) for one in own_aliases}
     family = [one for one in every if _stem(one.name) in stems]
-    if len(family) > len(own):
+    if len(family) > len(own_aliases):
         rows = [{"alias": one.name, "means": one.model, "since": clock(one.updated_at)} for one in family]
         show_table(rows, "alias_family", "Aliases of the same name, and what each means")
 
