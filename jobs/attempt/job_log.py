@@ -47,7 +47,7 @@ def upload_log(settings: Settings, job_id: str) -> None:
         return
     with suppress(Problem, OSError):
         fence, start = attempt
-        if output := _end(log, start):
+        if output := _end(log, MAX_BYTES, start):
             store.write(f"{LOGS}/{job_id}/{fence:08d}.txt", output)
             with database.reading(settings) as session:
                 is_deleted = bool(of_deleted_jobs(session, [job_id]))  # not merely unknown, as to an older backup
@@ -55,13 +55,13 @@ def upload_log(settings: Settings, job_id: str) -> None:
                 store.remove(f"{LOGS}/{job_id}")
 
 
-def read_log(settings: Settings, job_id: str) -> str:
+def read_log(settings: Settings, job_id: str, num_bytes: int = MAX_BYTES) -> str:
     """The last whole lines of a job's log; from the store where another machine ran its last attempt."""
     if (store := object_store(settings.store)) and not is_newest_here(settings, job_id):
         with suppress(StorageError):
-            if output := _stored_end(store, job_id):
+            if output := _stored_end(store, job_id, num_bytes):
                 return output.decode("utf-8", "replace")
-    return _end(log_path(settings, job_id)).decode("utf-8", "replace")
+    return _end(log_path(settings, job_id), num_bytes).decode("utf-8", "replace")
 
 
 def last_lines(settings: Settings, job_id: str, num_lines: int) -> list[str]:
@@ -92,22 +92,22 @@ def _last_attempt(log: Path) -> tuple[int, int] | None:
         return None
 
 
-def _stored_end(store: ObjectStore, job_id: str) -> bytes:
+def _stored_end(store: ObjectStore, job_id: str, num_bytes: int) -> bytes:
     """The end of the output of all attempts, on whichever machine they ran."""
     output, folder = b"", f"{LOGS}/{job_id}"
     for name in sorted(store.names(folder), reverse=True):
-        if name.endswith(".txt") and len(output) <= MAX_BYTES:
+        if name.endswith(".txt") and len(output) <= num_bytes:
             output = (store.read(f"{folder}/{name}") or b"") + output
-    return output[-MAX_BYTES:].partition(b"\n")[2] if len(output) > MAX_BYTES else output
+    return output[-num_bytes:].partition(b"\n")[2] if len(output) > num_bytes else output
 
 
-def _end(log: Path, start: int = 0) -> bytes:
+def _end(log: Path, num_bytes: int, start: int = 0) -> bytes:
     """The last whole lines of a file, from a position on; empty if there is none."""
     try:
         with log.open("rb") as file:
-            first = max(start, file.seek(0, 2) - MAX_BYTES)
+            first = max(start, file.seek(0, 2) - num_bytes)
             file.seek(first)
-            output = file.read(MAX_BYTES)
+            output = file.read(num_bytes)
     except FileNotFoundError:
         return b""
     return output.partition(b"\n")[2] if first > start else output

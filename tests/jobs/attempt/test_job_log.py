@@ -177,6 +177,7 @@ def test_a_long_log_is_stored_from_its_last_full_lines(here: Settings, there: Se
     kept = read_log(there, job_id).splitlines()
     assert kept == lines[-len(kept) :]
     assert MAX_BYTES / 8 - 2 < len(kept) <= MAX_BYTES / 8
+    assert read_log(there, job_id, 20).splitlines() == lines[-2:] == read_log(here, job_id, 20).splitlines()
 
 
 def test_the_log_of_a_job_that_was_deleted_meanwhile_is_not_left(here: Settings, store: ObjectStore) -> None:
