@@ -43,7 +43,7 @@ from workbench_studies.demix.names import (
     single_expert,
     system,
 )
-from workbench_studies.demix.tables import SETTLED, by_domain, drift_of
+from workbench_studies.demix.tables import SETTLED, drift_of, findings_of
 
 ORDERS = [one for one in STUDY.claims if one.where in ("Table 3", "Table 5")]
 CLAIM = Claim("Table 0", "one is less than another", "1 < 2")
@@ -411,5 +411,5 @@ def test_without_an_arm_or_an_overlap_interleaving_is_not_testable() -> None:
     assert [one.why for one in interleaving_in(none)] == [
         "No arm interleaves shared and expert layers at this size."
     ] * 2
-    assert len(by_domain(evidence)) == len(DOMAINS)
-    assert by_domain(none) == []
+    assert len(findings_of(evidence, [])["tables"]["interleaving"]) == len(DOMAINS)
+    assert findings_of(none, [])["tables"]["interleaving"] == []

@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from engine.mixing.evidence import EvidenceRule
-from engine.statistics.bootstrap import Resampled, SystemChange
 from engine.statistics.estimates import Estimate
 from workbench_studies.core.findings import Row, interval_columns
-from workbench_studies.core.measurements import Loaded
+from workbench_studies.core.measurements import Loaded, Measurements
 
 if TYPE_CHECKING:
     from engine.analysis.calibration import Calibration
@@ -81,15 +80,14 @@ def fit_row(seed: int, fit: Fit) -> Row:
     }
 
 
-def comparison(resampled: Resampled, own: Hashable, other: Hashable, domains: Sequence[str]) -> Row:
+def comparison(measured: Measurements, own: Hashable, other: Hashable, domains: Sequence[str]) -> Row:
     """Perplexities of two systems on the same text, their difference and which is less; empty where one is missing."""
-    difference = resampled.difference(own, other, domains)
-    change = resampled.changes([SystemChange(own, other, domain) for domain in domains])
+    difference, change = measured.difference(own, other, domains), measured.change(own, other, domains)
     if not difference or not change:
         return {}
     return {
-        "calibrated": resampled.value(own, domains),
-        "other": resampled.value(other, domains),
+        "calibrated": measured.value(own, domains),
+        "other": measured.value(other, domains),
         "difference": asdict(difference),
         "change": asdict(change),
         "side": side_of(difference, change),

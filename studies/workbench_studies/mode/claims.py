@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.statistics.bootstrap import Averages
+from workbench_studies.core.shapes import has_more, lead_grows, systems_of
 from workbench_studies.core.study import Case, Options, Test, read_study
 from workbench_studies.core.verdicts import (
-    NEAR_CHANCE,
     Claim,
     Verdict,
     is_above,
@@ -18,12 +18,10 @@ from workbench_studies.core.verdicts import (
 )
 from workbench_studies.mode import arms
 from workbench_studies.mode.measurements import ModeMeasurements
-from workbench_studies.mode.names import BACKBONE, Arm, trained_on
+from workbench_studies.mode.names import Arm
 from workbench_studies.mode.tables import TABLE_3
 
 STUDY = read_study(__file__)
-_ROUNDING = 1e-9  # between means of the same accuracies over different numbers of seeds
-_POINTS = "percentage points"
 ModeCase = Case[ModeMeasurements]
 
 
@@ -108,27 +106,12 @@ def _stand_ins(theirs: tuple[int, int], ours: tuple[int, int]) -> str:
 # tests --------------------------------------------------------------------------------------------
 
 
-def has_more(case: ModeCase, claim: Claim, options: Options) -> Verdict:
-    """One model has more accuracy than another; less by at most `border`, if that is negative."""
-    arm, other, domains, ours = _pair(case, options)
-    lead = case.measured.lead(arm, other, domains)
-    verdict = is_above(claim, lead, options.get("border", 0.0), ours=ours, unit=_POINTS)
-    return on_the_floor(verdict, _floor(case.measured, [arm, other], domains))
-
-
 def is_alike(case: ModeCase, claim: Claim, options: Options) -> Verdict:
     """Two models differ by less than a border, whichever way."""
-    arm, other, domains, ours = _pair(case, options)
-    verdict = is_within(claim, case.measured.lead(arm, other, domains), options["border"], ours=ours, unit=_POINTS)
-    return on_the_floor(verdict, _floor(case.measured, [arm, other], domains))
-
-
-def _pair(case: ModeCase, options: Options) -> tuple[Arm, Arm, Sequence[str], str]:
-    """Two arms, the domains, and both averages over the seeds that have both; empty without scores."""
-    arm, other, domains = case.systems[options["more"]], case.systems[options["less"]], case.texts[options["on"]]
-    accuracies = case.measured.accuracies
-    own = [accuracies.estimate((arm, other), domains, lambda *both, n=n: 100 * both[n]) for n in range(2)]
-    return arm, other, domains, " against ".join(f"{one.value:.2f}" for one in own if one)
+    measured, (other, arm, domains) = case.measured, systems_of(case, options)
+    shown = {"ours": measured.against(arm, other, domains), "unit": measured.unit}
+    verdict = is_within(claim, measured.difference(arm, other, domains), options["border"], **shown)
+    return on_the_floor(verdict, measured.floor([arm, other], domains))
 
 
 def best_has_more(case: ModeCase, claim: Claim, options: Options) -> Verdict:
@@ -137,7 +120,7 @@ def best_has_more(case: ModeCase, claim: Claim, options: Options) -> Verdict:
     Which are best is chosen on one half of the documents and judged on the other: where it is chosen it also looks
     best by chance.
     """
-    accuracies, domains = case.measured.accuracies, case.texts[options["on"]]
+    accuracies, domains = case.measured.averages, case.texts[options["on"]]
     groups: list[Mapping[str, Arm]] = [case.systems[options[one]] for one in ("better", "others")]
     choosing, judging = (accuracies.half(which) for which in range(2))
     if not choosing.seeds_with([arm for of in groups for arm in of.values()], domains):
@@ -146,8 +129,8 @@ def best_has_more(case: ModeCase, claim: Claim, options: Options) -> Verdict:
     compared = [of[name] for of, name in zip(groups, chosen, strict=True)]
     result = judging.estimate(compared, domains, lambda one, two: 100 * (one - two))
     ours = f"{chosen[0]} and {chosen[1]}, chosen on one half of the documents and judged on the other"
-    verdict = is_above(claim, result, ours=ours, unit=_POINTS)
-    return on_the_floor(verdict, _floor(case.measured, compared, domains))
+    verdict = is_above(claim, result, ours=ours, unit=case.measured.unit)
+    return on_the_floor(verdict, case.measured.floor(compared, domains))
 
 
 def _best(accuracies: Averages, arms: Mapping[str, Arm], domains: Sequence[str]) -> str:
@@ -158,64 +141,25 @@ def _best(accuracies: Averages, arms: Mapping[str, Arm], domains: Sequence[str])
     return max(values, key=lambda name: values[name])
 
 
-def gains_more(case: ModeCase, claim: Claim, options: Options) -> Verdict:
-    """From the second of four models to the first it rises by more than from the fourth to the third."""
-    compared, domains = [case.systems[one] for one in options["gains"]], case.texts[options["on"]]
-    gains = case.measured.accuracies.estimate(
-        compared, domains, lambda one, two, three, four: 100 * ((one - two) - (three - four))
-    )
-    return on_the_floor(is_above(claim, gains, unit=_POINTS), _floor(case.measured, compared, domains))
-
-
 def is_highest(case: ModeCase, claim: Claim, options: Options) -> Verdict:
     """One model against all others on each domain: the least certain lead is judged."""
-    own, others, domains = case.systems[options["more"]], options["others"], case.texts[options["on"]]
+    own, others, domains = case.systems[options["higher"]], options["others"], case.texts[options["on"]]
     every = [case.systems[one] for one in others]
-    leads = {(str(other), one): case.measured.lead(own, other, [one]) for other in every for one in domains}
+    leads = {(str(other), one): case.measured.difference(own, other, [one]) for other in every for one in domains}
     known = {pair: lead for pair, lead in leads.items() if lead is not None}
     if len(known) < len(leads):
         return untestable(claim)
     least = min(known, key=lambda pair: known[pair].low)
     ahead = sum(lead.low > 0 for lead in known.values())
     ours = f"ahead in {ahead} of {len(known)}; the least certain is shown: {least[0]} on {least[1]}"
-    verdict = is_above(claim, known[least], ours=ours, unit=_POINTS)
-    return on_the_floor(verdict, _floor(case.measured, [*every, own], domains))
+    verdict = is_above(claim, known[least], ours=ours, unit=case.measured.unit)
+    return on_the_floor(verdict, case.measured.floor([*every, own], domains))
 
 
 TESTS: Mapping[str, Test] = {
     "more": has_more,
+    "lead-grows": lead_grows,
     "alike": is_alike,
     "best-more": best_has_more,
-    "gains-more": gains_more,
     "highest": is_highest,
 }
-
-
-def _floor(measured: ModeMeasurements, compared: Sequence[Arm], domains: Sequence[str]) -> str:
-    """Why a comparison of these arms would be no result; empty where it is one.
-
-    An arm is no better than untrained if it did not end above the untouched backbone on what it was trained on.
-    Averages near that of a guess among all tokens say nothing if that of every arm is.
-    """
-    if untrained := next(filter(None, (_as_untrained(measured, arm) for arm in compared)), ""):
-        return untrained
-    values = [100 * one for arm in compared if (one := measured.accuracies.value(arm, domains)) is not None]
-    chance = 100 / measured.subject.budget.vocab_size
-    if values and max(values) <= chance + NEAR_CHANCE:
-        listed = " and ".join(f"{one:.1f}" for one in values)
-        return f"{listed} % are within {NEAR_CHANCE:g} points of a guess among all tokens ({chance:.2f} %)."
-    return ""
-
-
-def _as_untrained(measured: ModeMeasurements, arm: Arm) -> str:
-    """That an arm is not above the untouched backbone on what it was trained on; empty if it is, or is not known.
-
-    Early stopping restores the best weights, which may be those of the start: such an arm is the backbone itself.
-    """
-    trained = trained_on(arm, measured.subject.targets)
-    own, untouched = (measured.accuracies.value(one, trained) for one in (arm, BACKBONE))
-    if own is None or untouched is None or own > untouched + _ROUNDING:
-        return ""
-    is_same = own >= untouched - _ROUNDING
-    words = "did not leave the untouched backbone" if is_same else "ended below the untouched backbone"
-    return f"{arm} {words} on {' and '.join(trained)} ({100 * own:.2f} against {100 * untouched:.2f} %)."
