@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from workbench_studies.core.findings import Findings
-from workbench_studies.core.report import Report, Rows, amount
+from workbench_studies.core.report import Report, Rows, amount, matrix
 from workbench_studies.core.sizes import read_table
 
 
@@ -52,42 +52,14 @@ def _labels(findings: Findings) -> str:
 # tables -------------------------------------------------------------------------------------------
 
 
-def _against_rows(findings: Findings) -> Rows:
-    """How the calibrated reading compares; reports from before there was one have none."""
-    return [
-        {
-            "text": row["text"],
-            "against": row["against"],
-            "calibrated": row["calibrated"],
-            "other": row["other"],
-            "change, %": row["change"]["value"],
-            "low": row["change"]["low"],
-            "high": row["change"]["high"],
-            "perplexity": row["side"],
-        }
-        for row in findings.get("calibrated", {}).get("against", ())
-    ]
-
-
-def _fit_rows(findings: Findings) -> Rows:
-    """The fit of each seed, if it was compared."""
-    ours = findings.get("calibrated", {})
-    return ours["fits"] if ours.get("against") else []
-
-
 def _ratio_rows(findings: Findings) -> Rows:
-    return [
-        {"expert": str(expert), **{str(cluster): cell for cluster, cell in enumerate(row)}}
-        for expert, row in enumerate(findings["pictures"]["ratios"] or [])
-    ]
+    ratios = findings["pictures"]["ratios"] or []
+    return matrix("expert", map(str, range(len(ratios))), map(str, range(len(ratios))), ratios)
 
 
 def _label_rows(findings: Findings) -> Rows:
-    labels = findings["pictures"]["labels"] or {"labels": [], "shares": []}
-    return [
-        {"label": label, **{str(cluster): share for cluster, share in enumerate(row)}}
-        for label, row in zip(labels["labels"], labels["shares"], strict=True)
-    ]
+    labels = findings["pictures"]["labels"] or {"labels": [], "shares": [[]]}
+    return matrix("label", labels["labels"], map(str, range(len(labels["shares"][0]))), labels["shares"])
 
 
 def _size_rows(findings: Findings) -> Rows:
@@ -153,8 +125,6 @@ REPORT = Report(
         "labels": _labels,
     },
     {
-        "against": _against_rows,
-        "fits": _fit_rows,
         "ratios": _ratio_rows,
         "labels": _label_rows,
         "sizes": _size_rows,

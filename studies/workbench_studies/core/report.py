@@ -48,7 +48,8 @@ class Report:
 
     Declared are titles, paragraphs, tables and charts. `{name}` in a paragraph is one of `values`, or of the findings;
     a paragraph may depend on a field of the budget (`if`), and a section on its rows, its paragraphs, or whether the
-    findings have its table (`if_rows`, `if_words`, `if_table`).
+    findings have its table (`if_rows`, `if_words`, `if_table`). Rows that are no table of the findings have a place in
+    them (`rows`), which may depend on another (`needs`), and `columns`: what each shows, and how (`change|interval`).
     """
 
     declared: Mapping[str, Any]
@@ -56,6 +57,7 @@ class Report:
     values: Mapping[str, Callable[[Findings], object]] = field(default_factory=dict)
     rows: Mapping[str, Callable[[Findings], Rows]] = field(default_factory=dict)  # of tables that are not stored so
     shared: Callable[[Findings], Iterable[str]] = lambda _: ()  # reasons of several claims
+    formats: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)  # of columns
 
     def sections(self, findings: Findings) -> list[Section]:
         """All sections of the report, in order."""
@@ -72,11 +74,27 @@ class Report:
     def _sections(self, findings: Findings, kind: str) -> Iterator[Section]:
         for one in self.declared.get(kind, ()):
             table = one.get("table", "")
-            rows = self.rows[table](findings) if table in self.rows else findings["tables"].get(table, [])
+            rows = self.rows[table](findings) if table in self.rows else self._stored(findings, one)
             words = findings[one["listed"]] if "listed" in one else self._filled(findings, one.get("words", ()))
             has = {"if_rows": rows, "if_words": words, "if_table": table in findings["tables"]}
             if all(has[needed] for needed in has if one.get(needed)):
                 yield Section(one["title"], tuple(words), rows, one.get("chart", ""))
+
+    def _stored(self, findings: Findings, section: Mapping[str, Any]) -> Rows:
+        rows = _at(findings, section["rows"]) if "rows" in section else findings["tables"].get(section.get("table"))
+        if not rows or not _at(findings, section.get("needs", "claims")):
+            return []
+        if "columns" not in section:
+            return rows
+        cells = {name: source.partition("|") for name, source in section["columns"].items()}
+        return [{name: self._cell(row, *cell) for name, cell in cells.items()} for row in rows]
+
+    def _cell(self, row: Mapping[str, Any], place: str, _: str, shape: str) -> object:
+        value = _at(row, place)
+        if shape == "interval":
+            numbers = value if isinstance(value, Mapping) else {"value": value}
+            return with_interval({**row, **numbers, "unit": ""})
+        return value if not shape or value is None else {**_FORMATS, **self.formats}[shape](value)
 
     def _words(self, findings: Findings, name: str) -> tuple[str, ...]:
         return self._filled(findings, self.declared.get(name, ()))
@@ -97,6 +115,13 @@ class _Values(dict[str, object]):
 
     def __missing__(self, name: str) -> object:
         return self._values[name](self._findings)
+
+
+def _at(values: Mapping[str, Any], place: str) -> Any:
+    """What is at a place (`change.value`); None without it."""
+    for name in place.split("."):
+        values = values.get(name, {})
+    return None if values == {} else values
 
 
 def in_short(findings: Findings, *words: str) -> Section:
@@ -205,6 +230,9 @@ def each_seed(values: Sequence[float | None]) -> str:
     return ", ".join("—" if one is None else f"{one:+.2f}" for one in values) or "—"
 
 
+_FORMATS: Mapping[str, Callable[[Any], str]] = {"seeds": each_seed, "number": "{:g}".format}
+
+
 def failed(findings: Findings, reasons: Reasons, *shared: str) -> Section:
     """The claims that were tested and not reproduced, with possible reasons; `shared` are those of several claims."""
     words = (_GUESSES, *_doubts(findings, reasons), *shared)
@@ -303,6 +331,12 @@ def job_rows(findings: Findings) -> Rows:
         }
         for job in findings["jobs"]
     ]
+
+
+def matrix(corner: str, down: Iterable[str], across: Iterable[str], cells: Iterable[Sequence[object]]) -> Rows:
+    """Cells as rows, each with its name in the column of the corner."""
+    names = list(across)
+    return [{corner: name, **dict(zip(names, row, strict=True))} for name, row in zip(down, cells, strict=False)]
 
 
 def shown(value: object) -> str:
