@@ -162,7 +162,7 @@ def test_a_belief_holds_the_posteriors_of_the_development_text(scores: dict[Scor
 def test_hits_are_read_beside_the_scores_and_are_none_where_they_were_not_counted(
     scores: dict[ScoreKey, Stored],
 ) -> None:
-    text, counted = ScoredText(SUBJECT.budget, "law", scores), RUN.experts("demix", SUBJECT.domains)[0]
+    text, counted = ScoredText(DemixMeasurements(SUBJECT), RUN, "law", scores), RUN.experts("demix", SUBJECT.domains)[0]
     assert text.hits(counted) is None
     assert text.hits("nobody") is None
     right = np.random.default_rng(1).random(TEST) < 0.3

@@ -6,14 +6,14 @@ mixtures with further or fewer experts keep the paper's readings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from engine.mixing.evidence import EvidenceRule
 from engine.statistics.estimates import Estimate
 from workbench_studies.core.findings import Row, interval_columns
-from workbench_studies.core.measurements import Loaded, Measurements
+from workbench_studies.core.measurements import Loaded, Measurements, ScoredText
 
 if TYPE_CHECKING:
     from engine.analysis.calibration import Calibration
@@ -45,19 +45,20 @@ def of_its_text(_: int, dev: Loaded) -> frozenset[int]:
     return frozenset({int(dev.logprobs_EX.sum(1).argmax())})
 
 
-def fit(texts: Mapping[str, Loaded | None], block_size: int, own: Own = of_its_place) -> Fit | None:
+def fit(texts: Iterable[ScoredText], experts: Sequence[str], own: Own = of_its_place) -> Fit | None:
     """The evidence that fits the dev text of the training domains; `own` are the experts that are left out of each.
 
-    None where less than two of them are scored.
+    None where less than two of them are scored. No other text is opened.
     """
     from engine.analysis.calibration import DevText, calibrate_from_equal_priors
 
     dev_texts = []
-    for place, (domain, text) in enumerate(texts.items()):
-        if text is not None:
-            num_blocks = text.logprobs_EX.shape[1] // block_size  # full ones, as for cached priors
-            scores_EX, documents_N = text.logprobs_EX[:, : num_blocks * block_size], text.documents_N[:num_blocks]
-            dev_texts.append(DevText(domain, scores_EX, block_size, documents_N, own(place, text)))
+    for place, text in enumerate(texts):
+        if (dev := text.load(experts, "dev")) is not None:
+            block_size = text.size.block_size
+            num_blocks = dev.logprobs_EX.shape[1] // block_size  # full ones, as for cached priors
+            scores_EX, documents_N = dev.logprobs_EX[:, : num_blocks * block_size], dev.documents_N[:num_blocks]
+            dev_texts.append(DevText(text.domain, scores_EX, block_size, documents_N, own(place, dev)))
     if len(dev_texts) < 2:
         return None
     return Fit(calibrate_from_equal_priors(dev_texts), tuple(text.domain for text in dev_texts))

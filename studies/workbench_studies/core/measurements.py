@@ -59,11 +59,6 @@ class Measurements:
         """What claims compare."""
         return self.resampled
 
-    def keep(self, system: Hashable, seed: int, domain: str, loss: Loss | None) -> None:
-        """Adds a loss, if there is one."""
-        if loss is not None:
-            self.losses[system, seed, domain] = loss
-
     def value(self, system: Hashable, domains: Sequence[str]) -> float | None:
         """A system's perplexity, averaged over domains and the seeds that have them; None where it is missing."""
         return self.resampled.value(system, domains)
@@ -119,11 +114,25 @@ class Loaded(NamedTuple):
 
 @dataclass(frozen=True)
 class ScoredText:
-    """The stored scores of one text under any experts."""
+    """The stored scores of one text in one seed, under any experts."""
 
-    size: Size
+    measured: Any
+    run: Any
     domain: str
     scores: Scores
+
+    @property
+    def subject(self) -> Any:
+        return self.measured.subject
+
+    @property
+    def size(self) -> Size:
+        return self.measured.subject.budget  # type: ignore[no-any-return]
+
+    def keep(self, system: Hashable, loss: Loss | None) -> None:
+        """Adds the loss of a system on this text, if there is one."""
+        if loss is not None:
+            self.measured.losses[system, self.run.seed, self.domain] = loss
 
     def load(self, experts: Sequence[str], split: HeldOutSplit) -> Loaded | None:
         """Scores of experts [E, X] on this text; None unless all exist for the same tokens and at least one block."""

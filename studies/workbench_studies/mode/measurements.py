@@ -53,10 +53,10 @@ class ModeMeasurements(Measurements):
         """Adds what the scores give; says after each seed and text where it is."""
         for run in self.subject.runs:
             for domain in self.subject.everywhere:
-                text = ScoredText(self.subject.budget, domain, scores)
+                text = ScoredText(self, run, domain, scores)
                 for arm in self.subject.arms:
                     expert = run.expert(arm, self.subject.targets)
-                    self.keep(arm, run.seed, domain, text.one(expert))
+                    text.keep(arm, text.one(expert))
                     if (hits := text.hits(expert)) is not None:
                         self.hits[arm, run.seed, domain] = hits
                 yield f"seed {run.seed}, {domain}"
