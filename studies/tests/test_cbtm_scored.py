@@ -38,7 +38,7 @@ from workbench_studies.cbtm.names import (
     sparse,
 )
 from workbench_studies.cbtm.spec import ReplicateCbtm
-from workbench_studies.core.calibration import of_its_text
+from workbench_studies.core.calibration import best_expert
 from workbench_studies.core.findings import text_rows
 from workbench_studies.core.measurements import Loaded, ScoreKey, Stored
 
@@ -226,4 +226,4 @@ def test_without_dev_scores_there_is_no_calibrated_reading(
 
 def test_the_model_left_out_of_a_domain_is_the_one_that_fits_its_text_best() -> None:
     logprobs_EX = torch.tensor([[-2.0, -2.0], [-1.0, -1.5], [-3.0, -1.0]])
-    assert of_its_text(0, Loaded(logprobs_EX, np.zeros(1, dtype=np.int64))) == {1}
+    assert best_expert(Loaded(logprobs_EX, np.zeros(1, dtype=np.int64))) == 1

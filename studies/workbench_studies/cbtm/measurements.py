@@ -30,7 +30,7 @@ from workbench_studies.cbtm.names import (
     sparse,
 )
 from workbench_studies.cbtm.spec import ReplicateCbtm
-from workbench_studies.core.calibration import Fit, fit, of_its_text
+from workbench_studies.core.calibration import Fit, fit
 from workbench_studies.core.findings import Row, interval_columns
 from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores, Stored
 
@@ -100,7 +100,7 @@ class CbtmMeasurements(Measurements):
         for run in subject.runs:
             texts = (ScoredText(self, run, domain, scores) for domain in subject.domains)
             experts = run.experts(subject.main, subject.domains)
-            if fitted := fit(texts, experts, of_its_text):  # a model of a cluster has read of many domains
+            if fitted := fit(texts, experts, by_text=True):  # a model of a cluster has read of many domains
                 self.fits[run.seed] = fitted
             homes = run.domains(subject.main, subject.domains)
             for domain in (*subject.everywhere, *homes):

@@ -16,7 +16,7 @@ from engine.config import Evidence
 from engine.mixing.evidence import AnyEvidence
 from engine.statistics.bootstrap import Ints, Loss
 from engine.statistics.estimates import Floats
-from workbench_studies.core.calibration import Fit, fit
+from workbench_studies.core.calibration import Fit, best_expert, fit
 from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores
 from workbench_studies.demix.names import (
     CALIBRATED,
@@ -119,7 +119,9 @@ class _Text(ScoredText):
 
         equal = [1.0] * len(test.logprobs_EX)
         self.keep(System("average"), self.mixed(FixedGate(equal), test))
-        rules = {reading: rule for reading in (*READINGS, CALIBRATED) if (rule := self._rule(reading)) is not None}
+        rules: dict[Reading, AnyEvidence] = {one: one.evidence for one in READINGS if one.evidence != "calibrated"}
+        if fitted := self.measured.fits.get(self.run.seed):
+            rules[CALIBRATED] = fitted.rule
         grid = {one: one.evidence for one in GRID.values() if one.evidence != "calibrated"}
         for reading, rule in {**rules, **grid}.items():
             updating = UpdatingGate(
@@ -129,12 +131,6 @@ class _Text(ScoredText):
         for reading, rule in {by_evidence(reading.evidence): rule for reading, rule in rules.items()}.items():
             self.keep(system("uniform", reading), self.mixed(PosteriorGate(equal, rule), test))
             self.keep(system("cached", reading), self.cached(test, dev, rule))
-
-    def _rule(self, reading: Reading) -> AnyEvidence | None:
-        """The evidence of a reading in this seed; None of a calibrated one that could not be fitted."""
-        if reading.evidence != "calibrated":
-            return reading.evidence
-        return self.measured.fits[self.run.seed].rule if self.run.seed in self.measured.fits else None
 
     def _measure_adapted(self) -> None:
         first = self.run.experts("demix", self.subject.domains)
@@ -180,7 +176,7 @@ class _Text(ScoredText):
         if self.domain in self.subject.domains:
             return self.one(experts[self.subject.domains.index(self.domain)])
         test = self.load(experts, "test")
-        return None if test is None else self.loss(test, test.logprobs_EX[int(test.logprobs_EX.sum(1).argmax())])
+        return None if test is None else self.loss(test, test.logprobs_EX[best_expert(test)])
 
     def _mixture_of(self, experts: Sequence[str], evidence: Evidence) -> Loss | None:
         """The mixture of these experts with a cached prior."""
