@@ -29,24 +29,13 @@ def _moe_seeds(findings: Findings) -> str:
     return words.format(seeds) if seeds else ""
 
 
-def _cut(findings: Findings) -> str:
-    length = findings["budget"]["piece_length"]
-    return f" Documents of at most {length:,} characters." if length else ""
-
-
-def _tokens_at_less(findings: Findings) -> str:
-    return amount(findings["budget"]["less"] * findings["budget"]["training_tokens"])
-
-
 def _labels(findings: Findings) -> str:
     labels = findings["pictures"]["labels"]
     if labels is None:
         return "The clusters do not exist yet."
-    sentence = ", ".join(f"{one:.2f}" for one in labels["information"])
-    return (
-        "The share of each label's documents in each cluster, first seed. Normalised mutual information, by seed: "
-        f"{sentence}."
-    )
+    by_seed = ", ".join(f"{one:.2f}" for one in labels["information"])
+    shares = "The share of each label's documents in each cluster, first seed."
+    return f"{shares} Normalised mutual information, by seed: {by_seed}."
 
 
 # tables -------------------------------------------------------------------------------------------
@@ -114,14 +103,15 @@ def where_it_holds(findings: Findings) -> str:
     return " ".join(parts)
 
 
+_CUT = " Documents of at most {:,} characters."
 REPORT = Report(
     read_table(__file__, "report"),
     reasons,
     {
         "best": best_words,
         "moe_seeds": _moe_seeds,
-        "cut": _cut,
-        "tokens_at_less": _tokens_at_less,
+        "cut": lambda findings: _CUT.format(length) if (length := findings["budget"]["piece_length"]) else "",
+        "tokens_at_less": lambda findings: amount(findings["budget"]["less"] * findings["budget"]["training_tokens"]),
         "labels": _labels,
     },
     {

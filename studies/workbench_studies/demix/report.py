@@ -22,16 +22,16 @@ _FITTED_MODE = "uniform"  # the fit starts from equal priors
 # our own reading ----------------------------------------------------------------------------------
 
 
-def _ours(findings: Findings) -> str:
-    """How the reading was fitted; empty of reports from before there was one."""
+def _ours(findings: Findings, told: str) -> str:
+    """How the reading was fitted, or where it holds; empty of reports from before there was one."""
     if "calibrated" not in findings:
         return ""
-    fits = findings["calibrated"]["fits"]
-    return _TEXTS["fitted"] if fits else "Not fitted yet: it needs dev scores of two training domains at least."
-
-
-def _limit_of_ours(findings: Findings) -> str:
-    return f"{where_it_holds(findings)} {_TEXTS['limit']}".strip() if findings.get("calibrated", {}).get("fits") else ""
+    holds = f"{where_it_holds(findings)} {_TEXTS['limit']}".strip()
+    fitted, unknown = {
+        "fit": (_TEXTS["fitted"], "Not fitted yet: it needs dev scores of two training domains at least."),
+        "limit": (holds, ""),
+    }[told]
+    return fitted if findings["calibrated"]["fits"] else unknown
 
 
 def where_it_holds(findings: Findings) -> str:
@@ -102,14 +102,12 @@ def _removed(findings: Findings) -> str:
 
 def _reading_rows(findings: Findings) -> Rows:
     """The claims that the posterior's reading touches, under each reading."""
-    by_claim: dict[tuple[str, str], dict[str, str]] = {}
+    rows: dict[tuple[str, str], dict[str, str]] = {}
     for one in findings["readings"]:
-        marks = by_claim.setdefault((one["where"], one["sentence"]), {})
-        marks[one["reading"]] = f"{one['mark']}: {with_interval(one)}"
-    return [
-        {"where": where, "claim": sentence, **{str(name): marks.get(str(name), "—") for name in READINGS}}
-        for (where, sentence), marks in by_claim.items()
-    ]
+        named = {"where": one["where"], "claim": one["sentence"]}
+        row = rows.setdefault((one["where"], one["sentence"]), named | dict.fromkeys(map(str, READINGS), "—"))
+        row[one["reading"]] = f"{one['mark']}: {with_interval(one)}"
+    return list(rows.values())
 
 
 def _model_rows(findings: Findings) -> Rows:
@@ -213,8 +211,8 @@ REPORT = Report(
     {
         "papers_reading": lambda _: PAPER,
         "codes_reading": lambda _: CODE,
-        "ours": _ours,
-        "limit_of_ours": _limit_of_ours,
+        "ours": partial(_ours, told="fit"),
+        "limit_of_ours": partial(_ours, told="limit"),
         "crossing_dense": crossing_words,
         "read_as_3": partial(_read_as, table="3"),
         "read_as_5": partial(_read_as, table="5"),
