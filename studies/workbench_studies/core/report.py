@@ -84,7 +84,9 @@ class Report:
                 yield Section(one["title"], tuple(words), rows, one.get("chart", ""))
 
     def _stored(self, findings: Findings, section: Mapping[str, Any]) -> Rows:
-        rows = _at(findings, section["rows"]) if "rows" in section else findings["tables"].get(section.get("table"))
+        rows: Rows = (
+            _at(findings, section["rows"]) if "rows" in section else findings["tables"].get(section.get("table"))
+        )
         if not rows or not _at(findings, section.get("needs", "claims")):
             return []
         if "columns" not in section:

@@ -106,7 +106,7 @@ def ratios_of(
     return [[cell / table[place][place] for place, cell in enumerate(row)] for row in table]
 
 
-def systems_of(case: Case[Any], options: Options) -> tuple[Hashable, Hashable, Sequence[str]]:
+def systems_of(case: Case[Any], options: Options) -> tuple[Any, Any, Sequence[str]]:
     """The two systems that a claim compares, and the domains on which it does."""
     lower, higher = (case.systems[options[one]] for one in ("lower", "higher"))
     return lower, higher, case.texts[options.get("on", "training")]

@@ -23,6 +23,7 @@ from workbench_studies.mode.tables import TABLE_3
 
 STUDY = read_study(__file__)
 ModeCase = Case[ModeMeasurements]
+_FIGURE = "in the figure, without numbers"
 
 
 def judge(measured: ModeMeasurements) -> list[Verdict]:
@@ -35,25 +36,22 @@ def judge(measured: ModeMeasurements) -> list[Verdict]:
 
 def _cases(measured: ModeMeasurements) -> Mapping[str, list[ModeCase]]:
     subject, size = measured.subject, measured.subject.budget
-    by_rank, cells = arms.by_rank(size), arms.by_shape(size)
+    ranks, cells, systems = sorted(arms.by_rank(size)), arms.by_shape(size), _systems_of(size)
     texts = {
         "first": subject.targets[:1],
         "second": subject.targets[1:],
         "retention": (subject.retention,),
         "average": subject.judged,
     }
-    systems = _named_arms(measured)
     words: dict[str, object] = {name: str(arm) for name, arm in systems.items() if isinstance(arm, Arm)}
+    words |= {name: domain for name, (domain, *_) in texts.items() if name != "average"}
     words |= {
-        "first": subject.targets[0],
-        "second": subject.targets[1],
-        "retention": subject.retention,
         "rank": size.lora.rank,
         "longer": size.longer,
         "start": "copied" if size.mode.init == "copy" else "fresh",
         "rates": ", ".join(systems["rates of one"]),
-        "largest_rank": _stand_ins((16, 2048), (size.lora.rank, max(by_rank))),
-        "least_rank": _stand_ins((8, 16), (min(by_rank), size.lora.rank)),
+        "largest_rank": _stand_ins((16, 2048), (size.lora.rank, ranks[-1])),
+        "least_rank": _stand_ins((8, 16), (ranks[0], size.lora.rank)),
         "fewest": size.sequences[0],
         "before": size.sequences[-1],
         "fewest_mixed": size.mixed_sequences[0],
@@ -62,14 +60,19 @@ def _cases(measured: ModeMeasurements) -> Mapping[str, list[ModeCase]]:
     own = (size.mode.num_blocks, size.mode.expert_layers)
     pairs = [((blocks, 2 * layers), (blocks, layers)) for blocks, layers in cells]
     pairs.append(((2 * own[0], own[1] // 2), own))  # as many layers in more blocks
-    shapes = [_of_shapes(main, cells, more, less) for more, less in pairs if more in cells]
-    return {"": [main], "lower rank": [main] if min(by_rank) < size.lora.rank else [], "shape": shapes}
+    shapes = []
+    for more, less in pairs:
+        if more in cells:
+            both, known = {"larger": cells[more], "smaller": cells[less]}, {more, less} <= TABLE_3.keys()
+            numbers = " > ".join(str(TABLE_3[cell][0]) for cell in (more, less)) if known else _FIGURE
+            shapes.append(main.also(both, {**both, "printed": numbers}))
+    return {"": [main], "lower rank": [main] if ranks[0] < size.lora.rank else [], "shape": shapes}
 
 
-def _named_arms(measured: ModeMeasurements) -> dict[str, Any]:
-    """Arms by their names in claims, and those of which the best one is compared."""
-    size = measured.subject.budget
-    by_rank, by_layers, cells = arms.by_rank(size), arms.by_layers(size), arms.by_shape(size)
+def _systems_of(size: arms.ModeSize) -> dict[str, Any]:
+    """Arms by their names in claims, and groups of them whose best ones are compared."""
+    by_rank, by_layers = arms.by_rank(size), arms.by_layers(size)
+    smallest, *_, largest = sorted(arms.by_shape(size).items(), key=lambda one: one[0][0] * one[0][1])
     amounts = {"fewest": size.sequences[0], "before": size.sequences[-1], "all": None}
     return {
         **arms.table_1(size),
@@ -78,8 +81,8 @@ def _named_arms(measured: ModeMeasurements) -> dict[str, Any]:
         "largest rank": by_rank[max(by_rank)],
         "least rank": by_rank[min(by_rank)],
         **arms.in_more_layers(size),
-        "largest": cells[max(cells, key=lambda cell: cell[0] * cell[1])],
-        "smallest": cells[min(cells, key=lambda cell: cell[0] * cell[1])],
+        "largest": largest[1],
+        "smallest": smallest[1],
         "most layers": by_layers[max(by_layers)],
         "least layers": by_layers[min(by_layers)],
         **{f"{name} {method}": of[n] for method, of in arms.by_sequences(size).items() for name, n in amounts.items()},
@@ -88,14 +91,6 @@ def _named_arms(measured: ModeMeasurements) -> dict[str, Any]:
         "layers": {str(arm): arm for arm in by_layers.values()},
         "ranks": {str(arm): arm for arm in by_rank.values()},
     }
-
-
-def _of_shapes(main: ModeCase, cells: Mapping[arms.Cell, Arm], more: arms.Cell, less: arms.Cell) -> ModeCase:
-    """Two shapes of an expert, with the paper's numbers if it has both."""
-    printed = [TABLE_3.get(cell) for cell in (more, less)]
-    numbers = "in the figure, without numbers" if None in printed else " > ".join(str(one[0]) for one in printed if one)
-    shapes = {"larger": cells[more], "smaller": cells[less]}
-    return main.also(shapes, {**shapes, "printed": numbers})
 
 
 def _stand_ins(theirs: tuple[int, int], ours: tuple[int, int]) -> str:
