@@ -17,6 +17,7 @@ from engine.inference.scores import mix_scores, perplexity
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.cluster_gate_grid import cluster_gate_grid
 from engine.mixing.posterior import PosteriorGate
+from studies.tests.score_files import BLOCK, COUNTS, write_scores
 from workbench_studies.cbtm.measurements import (
     CbtmMeasurements,
     DistanceKey,
@@ -42,7 +43,7 @@ from workbench_studies.core.calibration import best_expert
 from workbench_studies.core.findings import text_rows
 from workbench_studies.core.measurements import Loaded, ScoreKey, Stored
 
-BLOCK, TEST, DEV = 16, 160, 80
+TEST, DEV = COUNTS.values()
 SIZE = replace(
     SIZES["smoke"],
     training=TrainingConfig(block_size=BLOCK),
@@ -59,19 +60,10 @@ RUN, MAIN = CbtmRun("rep", 0), SUBJECT.main
 @pytest.fixture
 def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
     """Scores of the dense model, four clusters and the seed model everywhere; of the clusters at home, too."""
-    draw, result = np.random.default_rng(0), {}
     experts = [RUN.seed_expert, *RUN.experts(DENSE, SUBJECT.domains), *RUN.experts(MAIN, SUBJECT.domains)]
     experts += [RUN.moe_expert(DENSE), RUN.moe_expert(DENSE_AT_LESS), RUN.average_expert(MAIN)]
     texts = [*SUBJECT.everywhere, *RUN.domains(MAIN, SUBJECT.domains)]
-    for expert, domain, split in [(e, d, s) for e in experts for d in texts for s in ("test", "dev")]:
-        count = TEST if split == "test" else DEV
-        folder = tmp_path / f"{len(result)}"
-        folder.mkdir()
-        np.save(folder / "logprobs.npy", draw.normal(-4, 1, count).astype(np.float32))
-        np.save(folder / "documents.npy", np.arange(-(-count // BLOCK), dtype=np.int32) // 2)
-        (folder / "scores.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": count}))
-        result[expert, domain, split] = Stored(ArtifactRef(folder, ""), count)
-    return result
+    return write_scores(tmp_path, ((e, d, s) for e in experts for d in texts for s in ("test", "dev")))
 
 
 @pytest.fixture
