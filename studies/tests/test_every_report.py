@@ -10,7 +10,7 @@ from studies.tests import cbtm_worlds, demix_worlds, mode_worlds
 from studies.tests import test_cbtm_report as cbtm
 from studies.tests import test_demix_report as demix
 from studies.tests import test_mode_report as mode
-from tests.engine.statistics.texts import losses_of
+from studies.tests.made_up_losses import losses_of
 from workbench_studies.core.findings import JobFacts
 from workbench_studies.papers.catalog import paper_of
 from workbench_studies.papers.markdown import markdown

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from engine.files import ArtifactRef
 from engine.mixing.evidence import AnyEvidence
-from engine.statistics.bootstrap import Averages, Hits, Ints, Loss, Place, Resampled, Statistic, SystemChange
+from engine.statistics.bootstrap import Ints, Loss
 from engine.statistics.estimates import NUM_DRAWS, Estimate
 from engine.text.split_names import HeldOutSplit
+from workbench_studies.core.averages import Averages, Hits, Place, Statistic, SystemChange
 from workbench_studies.core.sizes import Size
 from workbench_studies.core.spec import Replicate
 
@@ -50,9 +51,9 @@ class Measurements:
     scale: ClassVar[float] = 1.0  # from averages to it
 
     @cached_property
-    def resampled(self) -> Resampled:
+    def resampled(self) -> Averages:
         """The losses under bootstrap draws of the text."""
-        return Resampled(self.losses, self.num_draws)
+        return Averages(self.losses, self.num_draws)
 
     @property
     def averages(self) -> Averages:
