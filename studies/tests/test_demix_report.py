@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.statistics.bootstrap import Loss, Place
-from engine.statistics.curves import Curve
+from engine.statistics.bootstrap import Loss
 from engine.statistics.estimates import Estimate
 from studies.tests.demix_worlds import DOMAINS, NOVEL, belief_of, calibration, evidence_of
-from tests.engine.statistics.texts import losses_of
+from studies.tests.made_up_losses import losses_of
+from workbench_studies.core.averages import Place
 from workbench_studies.core.calibration import Fit, side_of
+from workbench_studies.core.curves import Curve
 from workbench_studies.core.findings import Circumstances, JobFacts, summary
 from workbench_studies.core.report import not_reproduced
 from workbench_studies.demix.names import (
@@ -291,15 +292,6 @@ def test_what_the_time_leaves_out_is_reported() -> None:
     text = markdown(findings({}, jobs=jobs))
     assert "its 1 ended jobs took 1.5 min" in text
     assert "1 more belong to another replication" in text
-
-
-def test_every_section_stands_in_markdown_and_on_the_page() -> None:
-    result = findings(losses_of({NAIVE: 3.0, DENSE: 3.2}, DOMAINS), training("demix", 0, 3.0))
-    text, html = markdown(result), page(result)
-    for section in REPORT.sections(result):
-        assert f"## {section.title}" in text
-        assert f"<h2>{section.title}</h2>" in html
-    assert set(charts(result)) == {"curves"}
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a | b"])

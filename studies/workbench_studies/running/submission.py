@@ -13,11 +13,10 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
-from engine.analysis.pace import measure_pace
 from engine.errors import CorpusError
 from engine.text.formats import read_records
 from engine.text.streams import Record, TextFile, find_files
-from jobs.plans.plan import submit_plan
+from jobs.queue.submit import submit_plan
 from workbench.answers.cards import JobCard
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs as rows
@@ -26,6 +25,7 @@ from workbench.kinds.data import ImportCorpus
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
+from workbench_studies.core.pace import measure_pace
 from workbench_studies.core.sizes import Size, SizeName
 from workbench_studies.core.spec import Replicate
 from workbench_studies.papers.catalog import PAPERS, plan
