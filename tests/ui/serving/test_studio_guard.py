@@ -26,7 +26,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from engine.subprocesses import python_command, python_environment
+from engine.device import python_command, python_environment
 from tests.api_server import unused_port
 from ui.serving.attempts import MAX_FAILURES, MAX_WAITING, SLOW_SECONDS, Attempts
 from ui.serving.browser import studio_answers
