@@ -45,7 +45,7 @@ from ui.studio.shared.contents import (
 )
 from ui.studio.shared.health import API_SERVER, Sign, signs_of_health
 from ui.widgets.background import forget, kept_client, poll
-from ui.widgets.elements.components import show_cards, show_picture, show_expert_shares
+from ui.widgets.elements.components import show_cards, show_expert_shares, show_picture
 from ui.widgets.notices import cannot_change, explain_problems, keep
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.access.home_token import needs_token
