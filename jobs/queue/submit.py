@@ -26,7 +26,7 @@ from workbench.errors import BadSpecError, DiskFullError, RegistryUnavailableErr
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.job_records.preconditions import kind_of, validate_against_registry, without_aliases
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.registry import database
 from workbench.schema import database_clock
 from workbench.schema.job_states import STOPPED, UPLOAD

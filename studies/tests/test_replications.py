@@ -12,7 +12,7 @@ from engine.errors import CorpusError
 from jobs.plans.plan import place
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs, leases
-from workbench.kinds import parse_spec as specs
+from workbench.kinds import kind as specs
 from workbench.kinds.analysis import Evaluate
 from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.train_expert import TrainExpert

@@ -13,7 +13,7 @@ from workbench.job_records import jobs
 from workbench.kinds.analysis import Classify, Evaluate
 from workbench.kinds.clusters import FindClusters, MakeClusterDomains
 from workbench.kinds.data import ImportCorpus
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.mixtures import AverageExperts, MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert

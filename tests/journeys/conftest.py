@@ -18,7 +18,7 @@ from jobs.plans.clusterings import submit_training
 from jobs.queue.submit import run_now
 from workbench.answers.cards import JobCard
 from workbench.job_records import jobs
-from workbench.kinds.parse_spec import parse_as
+from workbench.kinds.kind import parse_as
 from workbench.registry import mixtures
 from workbench.registry.database import close_engines, reading, transaction
 from workbench.settings import Settings

@@ -23,7 +23,7 @@ from tests.services.s3_server import BUCKET, moto, use
 from workbench.answers.cards import JobCard
 from workbench.errors import StoreFailedError
 from workbench.job_records import jobs, leases
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.registry import experts
 from workbench.registry.database import reading, transaction
 from workbench.schema import database_clock

@@ -17,7 +17,7 @@ from workbench.answers.cards import JobCard
 from workbench.errors import BadSpecError
 from workbench.formatting.number_format import share
 from workbench.job_records import jobs
-from workbench.kinds.parse_spec import parse_as
+from workbench.kinds.kind import parse_as
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures
 from workbench.registry.clusters.clusterings import clustering_row, get_clustering

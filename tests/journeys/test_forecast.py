@@ -43,8 +43,7 @@ from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimePar
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs
 from workbench.job_records.devices import SLOT_NAME
-from workbench.kinds.kind import known_kinds
-from workbench.kinds.parse_spec import parse_as, parse_spec
+from workbench.kinds.kind import known_kinds, parse_as, parse_spec
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import reading
 from workbench.registry.seeds import seed_row

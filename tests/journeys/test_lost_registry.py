@@ -16,7 +16,7 @@ from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.retrained_baselines import what_stays
 from workbench.answers.cards import JobCard
 from workbench.job_records import jobs, leases
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import corpora, database, experts, mixtures, seeds
 from workbench.registry.backups import back_up

@@ -18,7 +18,7 @@ from ui.cli.app import main
 from workbench.answers.cards import JobCard
 from workbench.errors import BadSpecError
 from workbench.kinds.data import MakeDomain
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.registry import corpora as corpora_rows
 from workbench.registry.clusters.cluster_documents import POINT, map_points
 from workbench.registry.clusters.clusterings import clustering_row

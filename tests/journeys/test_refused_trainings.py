@@ -15,8 +15,7 @@ from jobs.queue.submit import run_now
 from tests.journeys.conftest import TRAINING, done, work
 from workbench.answers.cards import JobCard
 from workbench.job_records import jobs
-from workbench.kinds.kind import known_kinds
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import known_kinds, parse_spec
 from workbench.registry.database import reading
 from workbench.schema.job_states import REQUIREMENTS
 from workbench.settings import get_settings

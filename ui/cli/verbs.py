@@ -18,7 +18,7 @@ from ui.present.text.formatting import newest_of, pluralize
 from workbench.specs.base import Spec
 
 if TYPE_CHECKING:
-    from workbench.registry.things import ThingKind
+    from workbench.registry.resources import ResourceKind
 
 
 @dataclass(frozen=True)
@@ -237,39 +237,39 @@ def add_jobs(app: typer.Typer, group: str, **more: str) -> None:
             add_job(app, command, kind.spec, help)
 
 
-# things of the registry -----------------------------------------------------------------------------
+# resources of the registry -----------------------------------------------------------------------------
 
 
-def get_card(kind: ThingKind, name: str) -> Any:
+def get_card(kind: ResourceKind, name: str) -> Any:
     """The card of one thing. Raises NotFoundError."""
-    from workbench.registry.things import THINGS
+    from workbench.registry.resources import RESOURCES
 
-    return read(THINGS[kind].get, name)
+    return read(RESOURCES[kind].get, name)
 
 
 def add_list(
-    app: typer.Typer, kind: ThingKind, columns: Sequence[Column], help: str, first_step: str, verb: str = "list"
+    app: typer.Typer, kind: ResourceKind, columns: Sequence[Column], help: str, first_step: str, verb: str = "list"
 ) -> None:
     """Adds the verb that lists all things of a sort; where there is none, it prints the `first_step`."""
     noun = "seed model" if kind == "seed" else kind
 
     def list_all() -> Iterable[Any]:
-        from workbench.registry.things import THINGS
+        from workbench.registry.resources import RESOURCES
 
-        things: Iterable[Any] = read(THINGS[kind].list_all)
+        things: Iterable[Any] = read(RESOURCES[kind].list_all)
         return things
 
     empty = f"There is no {noun} yet. {first_step}"
     app.command(verb, help=help)(lists(columns, empty=empty, noun=noun)(list_all))
 
 
-def add_delete(app: typer.Typer, kind: ThingKind, name: Any, help: str, kept: str = "") -> None:
+def add_delete(app: typer.Typer, kind: ResourceKind, name: Any, help: str, kept: str = "") -> None:
     """Adds the verb that deletes one; `name` is the type of its argument, and `kept` what stays."""
 
     def delete(name: str) -> Outcome:
-        from workbench.registry.things import THINGS
+        from workbench.registry.resources import RESOURCES
 
-        write(THINGS[kind].delete_one, name)
+        write(RESOURCES[kind].delete_one, name)
         return Outcome({"deleted": name}, f"“{name}” is deleted{kept}.")
 
     delete.__annotations__["name"] = name

@@ -18,7 +18,7 @@ from workbench.answers.cards import JobCard, MetricPoint
 from workbench.errors import WorkbenchError
 from workbench.job_records.jobs import events, get_job, metrics
 from workbench.job_records.preconditions import creates
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.registry.experts import domains_of
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.seeds import seed_row

@@ -16,8 +16,7 @@ from sqlalchemy.orm import Session
 from engine.foreign_files import what_is
 from engine.text.streams import printable
 from workbench.errors import BadSpecError, NameTakenError, NotFoundError
-from workbench.kinds.kind import Kind, kind_named
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import Kind, kind_named, parse_spec
 from workbench.registry.aliases import model_name
 from workbench.schema.job_states import UNFINISHED
 from workbench.schema.names import ALIAS_SIGN, Named, ensure_free, not_a_cli_name

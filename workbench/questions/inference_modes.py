@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from engine.config import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from workbench.analysis.scores import load_counted, load_scores, mixed_perplexity, scored_domains
 from workbench.answers.base import Answer
-from workbench.questions.prior_estimate import estimate_cached_prior
+from workbench.questions.posteriors import estimate_cached_prior
 from workbench.questions.question import Evidence, MixtureName, NewestWeight, Question, Split
 from workbench.registry.experts import domains_of
 from workbench.requests.planning import plan

@@ -14,7 +14,7 @@ from workbench.answers.base import Answer
 from workbench.formatting.shell_command import evaluate_command
 from workbench.questions.question import Question, Split
 from workbench.registry.corpora import domain_row
-from workbench.registry.experts import can_be_parent, first_of_line
+from workbench.registry.experts import first_of_line
 from workbench.registry.mixtures import mixture_row
 from workbench.schema.tables import Evaluation, Expert, Mixture
 from workbench.store.storage import Storage
@@ -111,7 +111,7 @@ QUESTION = NearestRequest
 
 
 def _possible(row: Mixture) -> list[Expert]:
-    return [member.expert for member in row.members if can_be_parent(member.expert)]
+    return [member.expert for member in row.members if method_of(member.expert.method).can_be_copied]
 
 
 def score_line(mixture: str, domain: str, split: HeldOutSplit = "dev") -> str:

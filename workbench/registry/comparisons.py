@@ -60,7 +60,7 @@ def store_comparison(session: Session, new: NewComparison, history_days: float =
     weights, has_text = domain_weights(session, new.answers), history_days > 0
     domain = new.domain or leading_domain(weights)
     row = Comparison(
-        prompt=plain(_prompt(new)) if has_text else "",
+        prompt=plain(new.messages[-1].content if new.messages else new.prompt) if has_text else "",
         messages=[{"role": one.role, "content": plain(one.content)} for one in new.messages] if has_text else [],
         has_text=has_text,
         domain=domain,
@@ -80,10 +80,6 @@ def require_letters(num_answers: int) -> None:
         raise BadComparisonError(
             f"A comparison has 2 to {len(LETTERS)} models, got {num_answers}.", "Name other models."
         )
-
-
-def _prompt(new: NewComparison) -> str:
-    return new.messages[-1].content if new.messages else new.prompt
 
 
 def _require_replayable(answer: NewAnswer) -> None:
@@ -288,41 +284,34 @@ def _delete(session: Session, ids: Sequence[str], with_votes: bool) -> int:
     num_votes = 0
     for start in range(0, len(ids), _BATCH):
         some = ids[start : start + _BATCH]
-        voted = (
-            set()
-            if with_votes
-            else set(session.scalars(select(Vote.comparison_id).where(Vote.comparison_id.in_(some))))
-        )
+        of_votes = select(Vote.comparison_id).where(Vote.comparison_id.in_(some))
+        voted = set() if with_votes else set(session.scalars(of_votes))
         full = [id for id in some if id not in voted]
         num_votes += session.scalar(select(func.count()).select_from(Vote).where(Vote.comparison_id.in_(full))) or 0
         for table, column in ((Vote, Vote.comparison_id), (ComparedAnswer, ComparedAnswer.comparison_id)):
             session.execute(delete(table).where(column.in_(full)))
         session.execute(delete(Comparison).where(Comparison.id.in_(full)))
         for row in session.scalars(select(Comparison).where(Comparison.id.in_(voted))):
-            _remove_text(row)
+            row.prompt, row.messages, row.has_text = "", [], False
+            for answer in row.answers:
+                answer.text, answer.tokens = "", {}
     session.flush()
     return num_votes
 
 
-def _remove_text(row: Comparison) -> None:
-    row.prompt, row.messages, row.has_text = "", [], False
-    for answer in row.answers:
-        answer.text, answer.tokens = "", {}
-
-
 def _head(row: Comparison) -> dict[str, Any]:
+    choices = {stored: choice for choice, stored in _CHOICES.items()}
+    votes = [
+        VoteCard.from_fields(one, a=LETTERS[one.first], b=LETTERS[one.second], choice=choices[one.choice])
+        for one in row.votes
+    ]
     models = [label(one.model, one.variant) for one in row.answers]
-    return {"is_chat": bool(row.messages), "models": models, "votes": [_vote_card(one) for one in row.votes]}
+    return {"is_chat": bool(row.messages), "models": models, "votes": votes}
 
 
 def label(model: str, variant: str) -> str:
     """A model with how the request changed it."""
     return f"{model} {variant}".strip()
-
-
-def _vote_card(row: Vote) -> VoteCard:
-    choice = next(choice for choice, stored in _CHOICES.items() if stored == row.choice)
-    return VoteCard.from_fields(row, a=LETTERS[row.first], b=LETTERS[row.second], choice=choice)
 
 
 def _card(row: Comparison) -> ComparisonCard:

@@ -139,7 +139,9 @@ def delete_corpus(session: Session, name: str) -> None:
     names = [domain.name for domain in corpus.domains]
     users: dict[str, Iterable[str]] = {
         "expert": [expert.name for expert in session.scalars(select(Expert)) if set(names) & set(domains_of(expert))],
-        "clustering": [row.name for row in session.scalars(select(Clustering)) if _is_source(row, ids)],
+        "clustering": [
+            row.name for row in session.scalars(select(Clustering)) if any(one["id"] in ids for one in row.sources)
+        ],
         "job": unfinished_jobs(session, ["domain", "domains", "watch", "retain"], names),
     }
     refuse_if_used("corpus", name, users)
@@ -152,10 +154,6 @@ def delete_corpus(session: Session, name: str) -> None:
         session.delete(domain)
     for row in [corpus, *artifacts]:
         session.delete(row)
-
-
-def _is_source(clustering: Clustering, domain_ids: Sequence[str]) -> bool:
-    return any(source["id"] in domain_ids for source in clustering.sources)
 
 
 def _refuse_taken(session: Session, names: Sequence[str]) -> None:

@@ -28,8 +28,7 @@ from jobs.kinds.shared.expert_files import HeldOut, NewExpert, last_losses, regi
 from jobs.kinds.shared.resume_guard import note_versions, read_inputs, write_inputs
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack, require_same
 from workbench.analysis.changes.retrained_baselines import name_now
-from workbench.kinds.training.compose_mode import ComposeMode
-from workbench.kinds.training.train_mode import TrainMode
+from workbench.kinds.training.mode import ComposeMode, TrainMode
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import create_mixture
 from workbench.registry.seeds import seed_row

@@ -12,7 +12,7 @@ from ui.cli.output import print_table
 from ui.cli.verbs import Outcome, add_job, read, verb
 from workbench.analysis.training_curves import TrainingHistory, training_history
 from workbench.formatting.number_format import number, weight
-from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.mode import ComposeMode
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 

@@ -13,7 +13,7 @@ from ui.cli.questions import takes_question
 from ui.cli.verbs import Column, Outcome, add_delete, add_list, created_column, get_card, name_column, verb, write
 from workbench.answers.cards import PriorCard
 from workbench.answers.posteriors import PriorSource
-from workbench.questions.prior_estimate import PriorRequest
+from workbench.questions.posteriors import PriorRequest
 from workbench.questions.question import ask
 from workbench.registry.database import transaction
 from workbench.registry.experts import list_experts

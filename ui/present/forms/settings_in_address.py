@@ -17,7 +17,7 @@ from engine.mixing.evidence import changed as changed_evidence
 from engine.mixing.evidence import named
 from ui.present.text.formatting import listed
 from workbench.errors import BadSpecError
-from workbench.kinds.parse_spec import complaints_of
+from workbench.kinds.kind import complaints_of
 from workbench.specs.gates import AnyGate, changed_gate, dump_gate, load_gate, require_settings
 
 ON, OFF = "on", "off"

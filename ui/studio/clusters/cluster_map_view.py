@@ -27,7 +27,7 @@ from ui.widgets.show_chart import areas, clicked_point, show_chart
 from workbench.analysis.scores import DocumentLosses, document_losses, experts_with_scores
 from workbench.answers.cards import ClusteringCard
 from workbench.answers.posteriors import ClusteredDocument
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.registry.clusters.cluster_documents import DocumentMatches, get_document, map_points
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading

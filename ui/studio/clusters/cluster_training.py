@@ -27,7 +27,7 @@ from ui.widgets.probe import measure, show_costs, show_first_batch
 from workbench.answers.cards import ClusteringCard, ExpertCard
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpecError
-from workbench.kinds.parse_spec import parse_as
+from workbench.kinds.kind import parse_as
 from workbench.registry import experts
 from workbench.registry.database import reading
 from workbench.specs.requests import TrainClusters

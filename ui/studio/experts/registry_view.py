@@ -287,7 +287,7 @@ def _show_table(registry: Registry, here: Sequence[ExpertCard], page: int) -> No
 
 def _show_lineage(registry: Registry, here: Sequence[ExpertCard], _: int) -> None:
     with reading() as session:
-        copied = seeds.names_of_copied_experts(session)
+        copied = {seed.name: expert.name for seed, expert in seeds.copied_experts(session)}
     lineage = registry_lineage(here, copied)
     rows = edge_rows(lineage)
     words = f"Lineage of {pluralize(len(here), 'expert')} with {pluralize(len(rows), 'edge')}; the table lists them."

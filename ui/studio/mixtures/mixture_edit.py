@@ -26,7 +26,7 @@ from ui.widgets.notices import explained, keep
 from ui.widgets.on_demand import content_of
 from workbench.answers.cards import MixtureCard
 from workbench.errors import BadSpecError
-from workbench.kinds.parse_spec import complaints_of
+from workbench.kinds.kind import complaints_of
 from workbench.questions.calibration import EVIDENCE, can_be_calibrated
 from workbench.registry import experts, mixtures
 from workbench.registry.database import reading, transaction

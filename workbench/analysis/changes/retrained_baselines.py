@@ -15,8 +15,7 @@ from sqlalchemy.orm import Session
 from engine.errors import MixtureError
 from engine.methods.registry import method_of
 from workbench.errors import BadSpecError
-from workbench.kinds.kind import kind_named
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import kind_named, parse_spec
 from workbench.registry.experts import AVERAGED, ancestors, expert_row, origins, source_experts
 from workbench.registry.mixtures import MEMBERS, mixture_row, taking_part
 from workbench.registry.seeds import copied_expert

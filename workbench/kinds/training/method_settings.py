@@ -76,8 +76,7 @@ def is_random(session: Session, seed_model: str) -> bool:
     """Whether a seed model, or one that a job still makes, has random weights."""
     from sqlalchemy import select  # here, since a spec is read without the registry
 
-    from workbench.kinds.kind import known_kinds
-    from workbench.kinds.parse_spec import parse_spec
+    from workbench.kinds.kind import known_kinds, parse_spec
     from workbench.schema.tables import Job, SeedModel
 
     source = session.scalar(select(SeedModel.source).where(SeedModel.name == seed_model))
