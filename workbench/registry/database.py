@@ -222,7 +222,8 @@ def migrate(settings: Settings | None = None) -> None:
     """Creates or upgrades the registry; any number of processes may call it at once."""
     settings = settings or get_settings()
     lock = _make_home(settings)
-    with _exclusive(lock), _database_errors(settings):
+    with lock.open("w") as file, _database_errors(settings):
+        fcntl.flock(file, fcntl.LOCK_EX)
         version = registry_version(settings)
         if version is not None and version > VERSION:
             raise _other_version(settings, version)
@@ -263,7 +264,9 @@ def _upgrade(settings: Settings) -> None:
             if engine.dialect.name == "postgresql":  # processes on other machines
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
             command.upgrade(alembic_config(connection), "head")
-            _check_foreign_keys(connection)
+            if engine.dialect.name == "sqlite":
+                broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+                assert not broken, f"the migration broke references: {broken[:5]}"
     finally:
         engine.dispose()
 
@@ -293,19 +296,6 @@ def alembic_config(connection: Connection) -> Config:
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config
-
-
-def _check_foreign_keys(connection: Connection) -> None:
-    if connection.dialect.name == "sqlite":
-        broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
-        assert not broken, f"the migration broke references: {broken[:5]}"
-
-
-@contextmanager
-def _exclusive(lock: Path) -> Iterator[None]:
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @contextmanager

@@ -219,7 +219,8 @@ def _of_older_base(session: Session, on_it: Sequence[Expert], job: Job | None) -
     Names count only if the experts do not cover all: a name may belong to another text now.
     """
     if job is None:
-        sources = [source for one in on_it if _took_all(one) for source in _own(session, one)]
+        took_all = [one for one in on_it if one.config.get("full_model") or method_of(one.method).only_expert]
+        sources = [source for one in took_all for source in _own(session, one)]
         return sources or [TrainingText()]
     together = [one for one in on_it if one.job_id == job.id or (one.job_id is None and one.parent_id is None)]
     sources = list(dict.fromkeys(source for one in together for source in _own(session, one)))
@@ -227,10 +228,6 @@ def _of_older_base(session: Session, on_it: Sequence[Expert], job: Job | None) -
     if len({source.id for source in sources if source.id}) < len(names):
         sources += [_text_named(session, name, job.finished_at) for name in names]
     return sources or [TrainingText()]
-
-
-def _took_all(expert: Expert) -> bool:
-    return bool(expert.config.get("full_model") or method_of(expert.method).only_expert)
 
 
 def _text_named(session: Session, name: str, at: float | None) -> TrainingText:
