@@ -131,7 +131,8 @@ def _ballots(session: Session, by_name: bool) -> list[_Ballot]:
     )
     ballots = []
     for comparison, domain, choice, is_blind, *six in session.execute(statement):
-        a, b = (_RatedModel(*two, "" if by_name else setup) for *two, setup in (six[:3], six[3:]))
+        setups = ("", "") if by_name else (six[2], six[5])
+        a, b = _RatedModel(six[0], six[1], setups[0]), _RatedModel(six[3], six[4], setups[1])
         ballots.append(_Ballot(comparison, domain, a, b, choice, is_blind))
     return [one for one in ballots if one.first != one.second]
 

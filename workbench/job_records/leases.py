@@ -103,7 +103,8 @@ def finish(
     result: dict[str, Any] | None = None,
 ) -> None:
     """Ends the claim with a final state. Repeating it is harmless."""
-    if _has_ended_so(session, job_id, fence, state):
+    ended_so = select(Job.id).where(Job.id == job_id, Job.fence == fence, Job.state == state)
+    if session.scalar(ended_so) is not None:
         return
     values: dict[str, Any] = {"error": plain(error), "next_step": plain(next_step), "result": result or {}}
     values["failure"] = failure.model_dump(exclude_none=True) if failure else None
@@ -180,11 +181,6 @@ def _write(session: Session, job_id: str, fence: int, values: dict[str, Any]) ->
 
 def _lease_lost(job_id: str, fence: int) -> LeaseLostError:
     return LeaseLostError(f"This worker lost its lease on job {job_id} (fence {fence}).", "Nothing was written; stop.")
-
-
-def _has_ended_so(session: Session, job_id: str, fence: int, state: JobState) -> bool:
-    is_same = select(Job.id).where(Job.id == job_id, Job.fence == fence, Job.state == state)
-    return session.scalar(is_same) is not None
 
 
 def _without_worker(session: Session, state: JobState) -> dict[str, Any]:

@@ -111,9 +111,12 @@ class RetentionRequest(Question[Retention]):
         """
         rows, left_out = [expert_row(session, name) for name in self.experts], list[Expert]()
         if not rows:
-            rows, left_out = _of_one_tokenizer(
-                _experts_scored_on(session, domain_row(session, self.retain).id, self.split)
+            domain_id = domain_row(session, self.retain).id
+            scored = select(Evaluation.expert_id).where(
+                Evaluation.domain_id == domain_id, Evaluation.split == self.split
             )
+            of_domain = session.scalars(select(Expert).where(Expert.id.in_(scored)).order_by(Expert.name))
+            rows, left_out = _of_one_tokenizer(of_domain.all())
         _require_one_tokenizer(rows)
         known = _seeds_of(session, rows)
         rows += [one for one in known if one not in rows]
@@ -152,17 +155,13 @@ def suggest_defaults(session: Session, experts: Sequence[str]) -> RetentionDefau
     known = _seeds_of(session, rows)
     learners = [row for row in rows if row not in known] or rows
     learned = Counter(name for row in learners for name in domains_of(row))
-    scored = _times_scored(session, rows)
+    ids = [row.id for row in rows]
+    pairs = select(Domain.name, Evaluation.expert_id).join(Evaluation.domain).where(Evaluation.expert_id.in_(ids))
+    scored = Counter(name for name, _ in session.execute(pairs.distinct()))
     retained, knew = count_retained(session, experts), _domains_learned_by(known, "")
     domains = session.scalars(select(Domain.name).order_by(Domain.name))
     order = sorted(domains, key=lambda name: (-retained[name], learned[name], name not in knew, -scored[name]))
     return RetentionDefaults(retain=order, targets=list(learned))
-
-
-def _times_scored(session: Session, rows: Sequence[Expert]) -> Counter[str]:
-    ids = [row.id for row in rows]
-    pairs = select(Domain.name, Evaluation.expert_id).join(Evaluation.domain).where(Evaluation.expert_id.in_(ids))
-    return Counter(name for name, _ in session.execute(pairs.distinct()))
 
 
 class _ScoreTable:
@@ -181,11 +180,6 @@ class _ScoreTable:
 
     def get(self, metric: Metric, expert: str, domain: str) -> float | None:
         return self._cells.get((metric, expert, domain))
-
-
-def _experts_scored_on(session: Session, domain_id: str, split: HeldOutSplit) -> list[Expert]:
-    scored = select(Evaluation.expert_id).where(Evaluation.domain_id == domain_id, Evaluation.split == split)
-    return list(session.scalars(select(Expert).where(Expert.id.in_(scored)).order_by(Expert.name)))
 
 
 def _seeds_of(session: Session, rows: Sequence[Expert]) -> list[Expert]:
@@ -217,6 +211,7 @@ def _row(row: Expert, scores: _ScoreTable, domains: Sequence[str], *, is_seed: b
     perplexity = {domain: scores.get("perplexity", row.name, domain) for domain in domains}
     *targets, retain = domains
     parameters = parameters_of(row)
+    logarithm = _mean([None if (value := perplexity[domain]) is None else math.log(value) for domain in targets])
     return RetentionRow.from_fields(
         row,
         expert=row.name,
@@ -227,7 +222,7 @@ def _row(row: Expert, scores: _ScoreTable, domains: Sequence[str], *, is_seed: b
         perplexity=perplexity,
         learned={
             "accuracy": _mean([accuracy[domain] for domain in targets]),
-            "perplexity": _geometric_mean([perplexity[domain] for domain in targets]),
+            "perplexity": None if logarithm is None else math.exp(logarithm),
         },
         kept={"accuracy": accuracy[retain], "perplexity": perplexity[retain]},
         is_ahead={},
@@ -237,11 +232,6 @@ def _row(row: Expert, scores: _ScoreTable, domains: Sequence[str], *, is_seed: b
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return fmean(known) if known and len(known) == len(values) else None
-
-
-def _geometric_mean(values: Sequence[float | None]) -> float | None:
-    mean = _mean([None if value is None else math.log(value) for value in values])
-    return None if mean is None else math.exp(mean)
 
 
 def _with_ahead(rows: Sequence[RetentionRow]) -> list[RetentionRow]:

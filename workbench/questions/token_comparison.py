@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
@@ -78,7 +77,8 @@ class ContrastRequest(Question[TokenComparison]):
         difference_X = (better_X.double() - worse_X.double()).numpy()
         counted_X = load_counted(storage, pair[0])
         is_counted_X = np.ones(len(difference_X), np.bool_) if counted_X is None else counted_X.numpy()
-        passages, counts = (_passages(one, block_size) for one in (difference_X * is_counted_X, is_counted_X))
+        ends = range(block_size, len(difference_X), block_size)  # of the scored blocks; the last may be shorter
+        passages, counts = (np.split(one, ends) for one in (difference_X * is_counted_X, is_counted_X))
         starts_N, documents_N = load_places(storage, pair[0])
         means = [float(some.sum()) / max(int(count.sum()), 1) for some, count in zip(passages, counts, strict=True)]
         ranked = sorted(range(len(passages)), key=lambda n: (means[n], n))
@@ -155,8 +155,3 @@ def _template_folder(storage: Storage, expert: Expert) -> Path:
     from engine.text.chat.own_template import template_folder
 
     return template_folder(storage.path(expert.base_id), storage.path(expert.artifact_id))
-
-
-def _passages(values_X: NDArray[Any], block_size: int) -> list[NDArray[Any]]:
-    """The values of the scored tokens block by block; the last may be shorter."""
-    return np.split(values_X, range(block_size, len(values_X), block_size))

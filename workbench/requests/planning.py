@@ -60,7 +60,9 @@ def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> G
     """
     request = MixtureRequest(request) if isinstance(request, str) else request
     model = _find_model(session, request.model)
-    _require_known(model, [*(request.active or ()), *(request.weights or ()), *request.parts])
+    for name in (*(request.active or ()), *(request.weights or ()), *request.parts):
+        if name not in model.names:
+            raise NotFoundError("expert", name, model.names, where=f"in “{model.name}”")
     for member in model.members:
         _require_parts(member.expert, request.parts.get(member.expert.name))
     chosen = _choose(model, request.active, _weights(session, model, request))
@@ -104,12 +106,6 @@ def _weights(session: Session, model: _StoredModel, request: MixtureRequest) -> 
         raise unknown_name(session, Mixture, model.name)
     taking_part = [member.expert.name for member in model.members if member.on]
     return weights_under(session, request.prior, taking_part if request.active is None else request.active)
-
-
-def _require_known(model: _StoredModel, experts: Sequence[str]) -> None:
-    for name in experts:
-        if name not in model.names:
-            raise NotFoundError("expert", name, model.names, where=f"in “{model.name}”")
 
 
 def _require_parts(expert: Expert, requested: Collection[str] | None) -> None:

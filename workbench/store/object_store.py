@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,10 @@ class ObjectStore:
         manifest = self.read(f"{name}/{MANIFEST}")
         if manifest is None:
             return False
-        keep = partial(_keep_manifest, manifest)
+
+        def keep(folder: Path) -> None:  # the manifest as it was written, not the one made for the same files
+            (folder / MANIFEST).write_bytes(manifest)
+
         with self._fetching, suppress(FileExistsError):  # another process was faster
             if not replace and folder.exists():
                 return True
@@ -259,11 +262,6 @@ class ObjectStore:
 
 
 _RESTORE = "Restore it from a copy, or run the job that made it again."
-
-
-def _keep_manifest(manifest: bytes, folder: Path) -> None:
-    """Puts the manifest as it was written in place of the one that was made for the same files."""
-    (folder / MANIFEST).write_bytes(manifest)
 
 
 def _files_in(manifest: bytes, place: str) -> dict[str, dict[str, Any]]:

@@ -49,7 +49,8 @@ class StoredCheckpoints:
         continues from an older checkpoint. It is called right after the claim: then this attempt is the job's newest,
         also where an older registry was put back and counts its fences from a lower number.
         """
-        synced = _read_synced(folder)
+        file = folder / SYNCED
+        synced = _parse_index(file.read_bytes()) if file.is_file() else None
         newest = self._newest(synced)
         if newest is None:
             return []
@@ -158,11 +159,6 @@ def _parse_index(content: bytes) -> _Index | None:
         return _Index(int(str(values["fence"])), {str(name): str(sha256) for name, sha256 in files.items()})
     except (ValueError, KeyError, TypeError, AssertionError):
         return None
-
-
-def _read_synced(folder: Path) -> _Index | None:
-    file = folder / SYNCED
-    return _parse_index(file.read_bytes()) if file.is_file() else None
 
 
 def _write_synced(folder: Path, index: _Index) -> None:
