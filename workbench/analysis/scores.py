@@ -6,7 +6,6 @@ Shapes: E experts, X scored tokens of a domain's split, N documents of a cluster
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -218,26 +217,14 @@ def _checked(kept: ArtifactRef) -> Path:
     return kept.folder
 
 
-@dataclass(frozen=True)
-class DocumentLosses:
-    """Nats per token of each document; NaN where none of its tokens was scored."""
-
-    losses_N: NDArray[np.float32]
-
-    @property
-    def num_scored(self) -> int:
-        """The number of documents with a loss."""
-        return int(np.isfinite(self.losses_N).sum())
-
-
 def experts_with_scores(session: Session, domains: list[str]) -> list[str]:
     """The experts that were scored on held-out text of any of these domains, by name."""
     query = select(Expert.name).join(Evaluation, Evaluation.expert_id == Expert.id).join(Evaluation.domain)
     return list(session.scalars(query.where(Domain.name.in_(domains)).distinct().order_by(Expert.name)))
 
 
-def document_losses(session: Session, storage: Storage, clustering: str, expert: str) -> DocumentLosses:
-    """The mean loss of an expert over the scored tokens of each document.
+def document_losses(session: Session, storage: Storage, clustering: str, expert: str) -> NDArray[np.float32]:
+    """The mean loss of an expert over the scored tokens of each document (nats); NaN where none was scored.
 
     Of each domain and split the scores of the most tokens count. Conversations have none: their blocks hold several.
     """
@@ -258,7 +245,7 @@ def document_losses(session: Session, storage: Storage, clustering: str, expert:
             numbers = places_of(ids, documents.ids_N)
             is_scored = np.isfinite(means) & (numbers >= 0)
             losses_N[numbers[is_scored]] = means[is_scored]
-    return DocumentLosses(losses_N)
+    return losses_N
 
 
 def _means(

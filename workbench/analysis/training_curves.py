@@ -203,14 +203,6 @@ class TrainingBaseline:
     why_not: str = ""
 
 
-@dataclass(frozen=True)
-class _EvaluatedTraining:
-    """What a job's spec says of its evaluations."""
-
-    domains: tuple[str, ...]
-    config: Any
-
-
 def training_baseline(session: Session, job: JobCard) -> TrainingBaseline:
     """The curve of the parent on the domains of this training; without one, that of a dense model.
 
@@ -222,7 +214,7 @@ def training_baseline(session: Session, job: JobCard) -> TrainingBaseline:
     parent = _parent(session, job)
     reasons = []
     for words, expert in [*([("parent", parent)] if parent else []), *_dense_models(session, job)]:
-        curve = _curve(session, job, training, expert)
+        curve = _curve(session, job, *training, expert)
         if not isinstance(curve, str):
             return TrainingBaseline(f"{words} {expert.name}", tuple(curve))
         reasons.append(curve)
@@ -232,14 +224,15 @@ def training_baseline(session: Session, job: JobCard) -> TrainingBaseline:
     return TrainingBaseline(why_not=reasons[0] if reasons else why_not)
 
 
-def _training(spec: dict[str, Any]) -> _EvaluatedTraining | None:
+def _training(spec: dict[str, Any]) -> tuple[list[str], Any] | None:
+    """The domains that a training is evaluated on, and its config; None for a job that trains nothing."""
     try:
         parsed = parse_spec(spec)
     except WorkbenchError:  # the package of an old job was uninstalled
         return None
     config = getattr(parsed, "training", None)
     domains = getattr(parsed, "domains", None) or list(filter(None, [getattr(parsed, "domain", None)]))
-    return _EvaluatedTraining(tuple(domains), config) if config is not None and domains else None
+    return (domains, config) if config is not None and domains else None
 
 
 def _parent(session: Session, job: JobCard) -> Expert | None:
@@ -269,23 +262,25 @@ def _tokenizer(session: Session, job: JobCard) -> str | None:
         return None
 
 
-def _curve(session: Session, job: JobCard, training: _EvaluatedTraining, expert: Expert) -> list[MetricPoint] | str:
+def _curve(
+    session: Session, job: JobCard, domains: Sequence[str], config: Any, expert: Expert
+) -> list[MetricPoint] | str:
     """The comparable losses of the training that made an expert, or a sentence that says why there are none."""
     other_job = session.get(Job, expert.job_id) if expert.job_id else None
     other = _training(other_job.spec) if other_job else None
     if other_job is None or other is None:
         return f"{expert.name} was not trained here, so it has no curve."
     for setting in _SAME:
-        theirs, ours = getattr(other.config, setting), getattr(training.config, setting)
+        theirs, ours = getattr(other[1], setting), getattr(config, setting)
         if theirs != ours:
             return f"{expert.name} was evaluated with {setting} = {theirs}, this one with {ours}."
     # A domain's text never changes, but its name can be reused.
     since = min(other_job.created_at, job.created_at)
-    unchanged = select(Domain.name).where(Domain.name.in_(training.domains), Domain.created_at <= since)
-    present = {*session.scalars(unchanged)}.intersection(other.domains)
+    unchanged = select(Domain.name).where(Domain.name.in_(domains), Domain.created_at <= since)
+    present = {*session.scalars(unchanged)}.intersection(other[0])
     points = [
         MetricPoint(name=domain, step=point.step, value=point.value)
-        for domain in training.domains
+        for domain in domains
         if domain in present
         for point in metrics(session, other_job.id, f"{_PREFIX}{domain}")
     ]

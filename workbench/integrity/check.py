@@ -193,14 +193,10 @@ def with_names(settings: Settings, damaged: DamagedFileError) -> DamagedFileErro
     listed = " and ".join(f"“{name}”" for name in names[:3]) + (" and others" if len(names) > 3 else "")
     verb = "is" if len(names) == 1 else "are"
     problem = f"The {thing}{'s' if len(names) > 1 else ''} {listed} {verb} damaged: {damaged.problem}"
-    return DamagedFileError(problem, f"{_without(thing, names)}{damaged.next_step}")
-
-
-def _without(thing: str, names: list[str]) -> str:
-    """How the other experts of a mixture go on; nothing where several are damaged, as with their base."""
-    if thing != "expert" or len(names) > 1:
-        return ""
-    return f"To use mixtures without it, switch it off: `{shell_command('expert', 'disable', names[0])}`. "
+    if thing != "expert" or len(names) > 1:  # several, as with their base
+        return DamagedFileError(problem, damaged.next_step)
+    command = shell_command("expert", "disable", names[0])
+    return DamagedFileError(problem, f"To use mixtures without it, switch it off: `{command}`. {damaged.next_step}")
 
 
 def _names(needed_by: list[Dependent], thing: str) -> list[str]:

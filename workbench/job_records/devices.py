@@ -144,7 +144,8 @@ def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: Dev
         else:
             own[uuid].job_id, own[uuid].fence = job_id, fence
     session.flush()
-    return [_gpu(own[uuid]) for uuid in chosen]
+    rows = [own[uuid] for uuid in chosen]
+    return [Gpu(row.uuid, row.number, row.name, row.memory_bytes, row.address) for row in rows]
 
 
 def choose_gpus(free: Mapping[str, float], need: DeviceNeed) -> list[str]:
@@ -162,10 +163,6 @@ def choose_gpus(free: Mapping[str, float], need: DeviceNeed) -> list[str]:
 def is_free(free_share: float) -> bool:
     """Whether so much of a GPU is all of it."""
     return free_share + _ROUNDING >= 1
-
-
-def _gpu(row: Device) -> Gpu:
-    return Gpu(row.uuid, row.number, row.name, row.memory_bytes, row.address)
 
 
 def num_there(session: Session, pool: DevicePool) -> int:

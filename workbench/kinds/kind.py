@@ -70,9 +70,8 @@ class Kind(Generic[SpecType]):
     settled: Callable[[Session, SpecType], SpecType] | None = None  # the spec with defaults that the registry decides
     advice: Callable[[Session, SpecType], list[str]] | None = None  # what to know before it starts, if anything
     may_replace: Callable[[SpecType], bool] = lambda _: False  # whether the names that it creates may be taken
-    creates_unnamed_domains: Callable[[SpecType], bool] = lambda _: (
-        False
-    )  # domains whose names are known only afterwards
+    # whether it also creates domains whose names are known only afterwards
+    creates_unnamed_domains: Callable[[SpecType], bool] = lambda _: False
     empty_means_all_domains: bool = False  # whether an empty field `domains` stands for every domain
     # whether its jobs compute on a GPU, where their worker has one to lease: all, or those with such a stored spec
     uses_gpu: bool | Callable[[Session, Mapping[str, Any]], bool] = False

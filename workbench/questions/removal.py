@@ -163,8 +163,7 @@ def sides_of(session: Session, mixture: str, expert: str, retrained: str | None 
     removed = member_named(row, expert).expert
     if removed.domain is None:
         raise MixtureError(
-            f"“{expert}” cannot be compared: it was trained on several domains.",
-            "Choose another expert.",
+            f"“{expert}” cannot be compared: it was trained on several domains.", "Choose another expert."
         )
     members = taking_part(row, removed)
     left = tuple(one for one in members if one is not removed)

@@ -117,7 +117,11 @@ class RetentionRequest(Question[Retention]):
             )
             of_domain = session.scalars(select(Expert).where(Expert.id.in_(scored)).order_by(Expert.name))
             rows, left_out = _of_one_tokenizer(of_domain.all())
-        _require_one_tokenizer(rows)
+        if others := with_another_tokenizer(rows[0], rows[1:]):
+            raise MixtureError(
+                f"“{rows[0].name}” and “{others[0].name}” cannot be compared per token: their tokenizers differ.",
+                "Name experts that were made from one seed.",
+            )
         known = _seeds_of(session, rows)
         rows += [one for one in known if one not in rows]
         learners = [row for row in rows if row not in known] or rows
@@ -196,14 +200,6 @@ def _of_one_tokenizer(rows: Sequence[Expert]) -> tuple[list[Expert], list[Expert
     common = max(rows, key=lambda row: (counts[row.tokenizer_sha256], row.created_at), default=None)
     chosen = [row for row in rows if common is not None and row.tokenizer_sha256 == common.tokenizer_sha256]
     return chosen, [row for row in rows if row not in chosen]
-
-
-def _require_one_tokenizer(rows: Sequence[Expert]) -> None:
-    if others := with_another_tokenizer(rows[0], rows[1:]):
-        raise MixtureError(
-            f"“{rows[0].name}” and “{others[0].name}” cannot be compared per token: their tokenizers differ.",
-            "Name experts that were made from one seed.",
-        )
 
 
 def _row(row: Expert, scores: _ScoreTable, domains: Sequence[str], *, is_seed: bool) -> RetentionRow:

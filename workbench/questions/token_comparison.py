@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -135,11 +134,13 @@ def _text(
     """The tokens that were scored. Those of conversations depend on the rule by which these were masked."""
     from engine.inference.scores import score_card
     from engine.text.blocks import MASK_RULE, EvalSample, Tokens
+    from engine.text.chat.own_template import template_folder
     from engine.text.chat.template import load_chat_template
     from engine.text.tokenizer import load_tokenizer
 
     keys = [tokens_key(domain.id, expert.tokenizer_sha256)]
-    if domain.format == "chat" and (template := load_chat_template(_template_folder(storage, expert))) is not None:
+    folder = template_folder(storage.path(expert.base_id), storage.path(expert.artifact_id))
+    if domain.format == "chat" and (template := load_chat_template(folder)) is not None:
         of_chat = (domain.id, expert.tokenizer_sha256, template.sha256, evaluation.block_size)
         keys = [chat_tokens_key(*of_chat, rule) for rule in range(MASK_RULE, 0, -1)]
     for artifact in filter(None, (find_artifact(session, key) for key in keys)):
@@ -149,9 +150,3 @@ def _text(
         if len(keys) == 1 or EvalSample(tokens, evaluation.block_size, starts_N).sha256 == scored:
             return tokens, load_tokenizer(storage.path(expert.base_id))
     raise ScoresError(f"The tokens of “{domain.name}” are no longer stored.", "Evaluate the mixture again.")
-
-
-def _template_folder(storage: Storage, expert: Expert) -> Path:
-    from engine.text.chat.own_template import template_folder
-
-    return template_folder(storage.path(expert.base_id), storage.path(expert.artifact_id))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -115,7 +115,12 @@ def register_corpus(
     """Registers a corpus with all domains of the summary that engine.text.split wrote."""
     ensure_free(session, Corpus, name)
     names = [clean_name("domain", domain["name"] or name) for domain in summary["domains"]]
-    _refuse_taken(session, names)
+    taken = sorted(session.scalars(select(Domain.name).where(Domain.name.in_(names))))
+    twice = sorted({name for name in names if names.count(name) > 1})
+    complaints = [f"A domain called “{name}” already exists." for name in taken]
+    complaints += [f"Two domains of this corpus would be called “{name}”." for name in twice]
+    if complaints:
+        raise BadSpecError(complaints, "Choose other names, or delete the corpus that holds them.")
     row = Corpus(
         name=name,
         source=plain(source),
@@ -154,15 +159,6 @@ def delete_corpus(session: Session, name: str) -> None:
         session.delete(domain)
     for row in [corpus, *artifacts]:
         session.delete(row)
-
-
-def _refuse_taken(session: Session, names: Sequence[str]) -> None:
-    taken = sorted(session.scalars(select(Domain.name).where(Domain.name.in_(names))))
-    twice = sorted({name for name in names if names.count(name) > 1})
-    complaints = [f"A domain called “{name}” already exists." for name in taken]
-    complaints += [f"Two domains of this corpus would be called “{name}”." for name in twice]
-    if complaints:
-        raise BadSpecError(complaints, "Choose other names, or delete the corpus that holds them.")
 
 
 def _new_domain(name: str, role: str, artifact: Artifact, summary: Mapping[str, Any]) -> Domain:

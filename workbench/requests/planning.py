@@ -67,7 +67,11 @@ def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> G
         _require_parts(member.expert, request.parts.get(member.expert.name))
     chosen = _choose(model, request.active, _weights(session, model, request))
     experts = [member.expert for member in chosen]
-    _require_one_tokenizer(experts)
+    if others := with_another_tokenizer(experts[0], experts[1:]):
+        names = f"“{others[0].name}” and “{experts[0].name}”"
+        raise MixtureError(
+            f"{names} have different tokenizers, so they cannot be mixed token by token.", "Switch one of them off."
+        )
     gate = changed_gate(model.gate, request.gate) if request.gate else model.gate
     return GenerationPlan(
         model.name,
@@ -77,15 +81,6 @@ def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> G
         gate,
         find_route(session, storage, gate, experts),
     )
-
-
-def _require_one_tokenizer(experts: Sequence[Expert]) -> None:
-    first = experts[0]
-    if others := with_another_tokenizer(first, experts[1:]):
-        names = f"“{others[0].name}” and “{first.name}”"
-        raise MixtureError(
-            f"{names} have different tokenizers, so they cannot be mixed token by token.", "Switch one of them off."
-        )
 
 
 def _find_model(session: Session, name: str) -> _StoredModel:

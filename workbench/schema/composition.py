@@ -84,17 +84,8 @@ def parts_together(rows: Sequence[Expert]) -> list[ComposedPart]:
     for row in rows:
         for part in row.config["parts"]:
             name = free_name(part["name"], "-", {one.name for one in parts})
-            parts.append(
-                ComposedPart(
-                    name,
-                    part["name"],
-                    row.id,
-                    part["domain"],
-                    tuple(part["domains"]),
-                    part["of"] or row.id,
-                    part["shape"],
-                )
-            )
+            first, domains = part["of"] or row.id, tuple(part["domains"])
+            parts.append(ComposedPart(name, part["name"], row.id, part["domain"], domains, first, part["shape"]))
     return parts
 
 

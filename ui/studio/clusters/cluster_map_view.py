@@ -24,7 +24,7 @@ from ui.widgets.changes import cannot_change
 from ui.widgets.notices import empty, explained
 from ui.widgets.on_demand import scroll_box
 from ui.widgets.show_chart import areas, clicked_point, show_chart
-from workbench.analysis.scores import DocumentLosses, document_losses, experts_with_scores
+from workbench.analysis.scores import document_losses, experts_with_scores
 from workbench.answers.cards import ClusteringCard
 from workbench.answers.posteriors import ClusteredDocument
 from workbench.kinds.kind import parse_spec
@@ -153,23 +153,23 @@ def _losses(card: ClusteringCard, choices: _Choices) -> NDArray[np.float32] | No
     if expert is None:
         return None
 
-    def fetch() -> DocumentLosses:
+    def fetch() -> NDArray[np.float32]:
         with reading() as session:
             return document_losses(session, get_storage(), card.name, expert)
 
-    losses: DocumentLosses | None = fetch_in_background(
+    losses: NDArray[np.float32] | None = fetch_in_background(
         "document_losses", (card.id, card.num_documents, expert), fetch, "Reading the stored scores"
     )
     if losses is None:
         return None
     st.caption(
         plain(
-            f"{losses.num_scored:,} of {pluralize(card.num_documents, 'document')} have a loss: only held-out ones are "
-            "scored, and of a long split as many tokens as the evaluation was allowed. Evaluate with more tokens to "
+            f"{np.isfinite(losses).sum():,} of {pluralize(card.num_documents, 'document')} have a loss: only held-out "
+            "ones are scored, and of a long split as many tokens as the evaluation was allowed. Evaluate with more tokens to "
             "see more."
         )
     )
-    return losses.losses_N
+    return losses
 
 
 def _choose_expert(card: ClusteringCard) -> str | None:

@@ -7,6 +7,7 @@ may belong to another text now.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -21,10 +22,8 @@ from workbench.registry.mixtures import MEMBERS, mixture_row, taking_part
 from workbench.registry.seeds import copied_expert
 from workbench.schema.tables import Domain, Expert, Job, Mixture
 
-OWN, OF_BASE = (
-    "sources",
-    "base_sources",
-)  # in an expert's config: the texts that trained it, and those that trained its base
+# In an expert's config: the texts that trained it, and those that trained its base.
+OWN, OF_BASE = "sources", "base_sources"
 
 
 @dataclass(frozen=True)
@@ -198,19 +197,13 @@ def _of_base(session: Session, expert: Expert) -> list[TrainingText]:
     if expert.base.kind == "seed":
         return []
     job = session.get(Job, expert.base.job_id) if expert.base.job_id else None
-    if job is not None and _makes_seed(job):  # its domains trained a tokenizer
-        return []
+    with suppress(BadSpecError):  # of a kind that is not installed
+        if job and any(what == "seed model" for what, _ in kind_named(job.kind).creates(parse_spec(job.spec))):
+            return []  # its domains trained a tokenizer
     on_it = session.scalars(select(Expert).where(Expert.base_id == expert.base_id).order_by(Expert.name)).all()
     if kept := next((one.config[OF_BASE] for one in on_it if one.config.get(OF_BASE)), None):
         return [TrainingText(**one) for one in kept]
     return _of_older_base(session, on_it, job)
-
-
-def _makes_seed(job: Job) -> bool:
-    try:
-        return any(what == "seed model" for what, _ in kind_named(job.kind).creates(parse_spec(job.spec)))
-    except BadSpecError:  # of a kind that is not installed
-        return False
 
 
 def _of_older_base(session: Session, on_it: Sequence[Expert], job: Job | None) -> list[TrainingText]:
