@@ -17,7 +17,7 @@ from workbench.specs.requests import PlanStep
 from workbench_studies.mode.names import roles
 from workbench_studies.mode.spec import ReplicateMode
 from workbench_studies.papers.mode_plan import steps
-from workbench_studies.papers.step_maker import cost_of_token
+from workbench_studies.papers.plan_steps import cost_of_token
 
 DOMAINS = ["books", "cs", "law", "wiki"]
 SPEC = ReplicateMode(name="rep", size="smoke", seeds=2, domains=DOMAINS, novel=["tweets"], **roles(DOMAINS))

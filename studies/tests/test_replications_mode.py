@@ -8,9 +8,7 @@ import pytest
 
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs
-from workbench.kinds.analysis import Evaluate
 from workbench.kinds.data import ImportCorpus
-from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.mode import ComposeMode, TrainMode
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import reading, transaction
@@ -35,46 +33,6 @@ def job_spec() -> ReplicateMode:
     result = spec_for_domains(DOMAINS, ["tweets"], "rep", "smoke", 2, paper="mode")
     assert isinstance(result, ReplicateMode)
     return result
-
-
-def test_every_step_comes_after_what_it_needs(job_spec: ReplicateMode) -> None:
-    steps = plan(job_spec)
-    keys = [step.key for step in steps]
-    assert len(set(keys)) == len(keys)
-    made: dict[str, str] = {}
-    for number, step in enumerate(steps):
-        assert set(step.after) <= set(keys[:number]), step.key
-        match step.spec:
-            case MakeSeed(name=name, expert=expert):
-                assert expert is None or made[expert] in step.after
-                made[f"seed {name}"] = step.key
-            case TrainJoint(name=name, seed_model=seed):
-                assert made[f"seed {seed}"] in step.after
-                made |= dict.fromkeys([name, *step.spec.experts], step.key)
-            case TrainMode(name=name, seed_model=seed):
-                assert made[f"seed {seed}"] in step.after
-                made |= dict.fromkeys([name, step.spec.expert], step.key)
-            case ComposeMode(name=name, experts=experts):
-                assert {made[expert] for expert in experts} <= set(step.after)
-                made |= dict.fromkeys([name, step.spec.expert], step.key)
-            case Evaluate(mixture=mixture, experts=experts):
-                assert {made[one] for one in (mixture, *experts)} <= set(step.after)
-    assert set(steps[-1].after) == set(keys[:-1])
-
-
-def test_every_arm_is_scored_under_the_name_that_its_training_gives_it(job_spec: ReplicateMode) -> None:
-    scored: set[str] = set()
-    made: set[str] = set()
-    for step in plan(job_spec):
-        match step.spec:
-            case Evaluate(mixture=mixture, experts=experts):
-                scored |= {mixture, *experts}
-            case TrainJoint():
-                made |= set(step.spec.experts)
-            case TrainMode() | ComposeMode():
-                made.add(step.spec.expert)
-    assert {name for name in scored if "/" in name} <= made
-    assert all(name in scored or name.rpartition("/")[0] in scored for name in made)
 
 
 def test_the_backbone_never_saw_the_targets_and_all_arms_begin_from_its_copy(job_spec: ReplicateMode) -> None:

@@ -182,6 +182,9 @@ class SmallerRun(CbtmRun):
     def seed_model(self) -> str:
         return f"{super().seed_model}-small"
 
+    def step_key(self, name: str) -> str:
+        return super().step_key(f"small {name}")
+
     def clustering(self, arm: Arm) -> str:
         return CbtmRun(self.name, self.seed).clustering(arm)
 

@@ -81,3 +81,7 @@ class Run:
     @property
     def seed_model(self) -> str:
         return f"{self.name}-s{self.seed}"
+
+    def step_key(self, name: str) -> str:
+        """The key of a step of its plan."""
+        return f"s{self.seed} {name}"

@@ -5,10 +5,12 @@ A further paper is a folder next to `demix`, `cbtm` and `mode`, a kind of job th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from workbench.job_records.preconditions import kind_of
+from workbench.specs.base import RegistryObject
 from workbench.specs.requests import PlanStep
 from workbench_studies.cbtm import claims as cbtm
 from workbench_studies.cbtm import report as cbtm_report
@@ -44,7 +46,7 @@ class Paper:
     title: str
     source: str
     sizes: Mapping[SizeName, Size]
-    steps: Callable[[Any], Sequence[PlanStep]]  # all jobs of a spec but its report
+    steps: Callable[[Any], Iterable[PlanStep]]  # all jobs of a spec but its report
     measurements: Callable[[Any], Any]  # of a spec, before anything is measured
     study: Study
     judge: Callable[[Any], list[Verdict]]  # the measurements
@@ -120,6 +122,15 @@ def paper_of(findings: Findings) -> Paper:
 
 
 def plan(spec: Replicate) -> list[PlanStep]:
-    """Every job of a replication in the order in which they should start; the last one writes the report."""
-    steps = PAPERS[spec.paper].steps(spec)
+    """Every job of a replication in the order in which they should start; the last one writes the report.
+
+    A step waits for those that create what its kind of job requires.
+    """
+    steps: list[PlanStep] = []
+    makers: dict[RegistryObject, str] = {}  # the step that creates each thing
+    for step in PAPERS[spec.paper].steps(spec):
+        kind = kind_of(step.spec)
+        after = dict.fromkeys(makers[thing] for thing in kind.requires(step.spec) if thing in makers)
+        steps.append(replace(step, after=tuple(after)))
+        makers |= dict.fromkeys(kind.creates(step.spec), step.key)
     return [*steps, PlanStep("report", spec, f"{spec.name}: report", tuple(step.key for step in steps))]

@@ -5,9 +5,8 @@ The plan depends only on the spec. The most informative results come first: DEMi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from pydantic import JsonValue
 
@@ -17,117 +16,89 @@ from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.requests import PlanStep
 from workbench_studies.demix.names import METHODS, DemixRun
 from workbench_studies.demix.spec import ReplicateDemix
-from workbench_studies.papers.step_maker import Maker, seeded
+from workbench_studies.papers.plan_steps import imports_and_seeds, plan_step, scoring
 
 
-def steps(spec: ReplicateDemix) -> list[PlanStep]:
+def steps(spec: ReplicateDemix) -> Iterator[PlanStep]:
     """Every job but the report, in the order in which they should start."""
-    maker = _Maker(spec)
-    all_steps = [
-        *maker.texts(spec.runs),
-        maker.overlap(),
-        *maker.models(("demix", "dense")),
-        *maker.models(METHODS[2:]),
-    ]
-    return [*all_steps, *maker.adapted(), *maker.removed(), *maker.interleaved()]
-
-
-@dataclass(frozen=True)
-class _Maker(Maker):
-    spec: ReplicateDemix
-
-    def overlap(self) -> PlanStep:
-        """The overlap of the training domains."""
-        needs = self.imports(self.spec.domains)
-        spec = MeasureOverlap(domains=self.spec.domains)
-        return PlanStep("overlap", spec, f"{self.spec.name}: measure the bigram overlap", needs)
-
-    def models(self, methods: Sequence[str]) -> Iterator[PlanStep]:
-        """Trainings from the seed model by these methods in every seed, and their scores."""
-        for run in self.spec.runs:
+    yield from imports_and_seeds(spec, spec.runs)
+    yield PlanStep("overlap", MeasureOverlap(domains=spec.domains), f"{spec.name}: measure the bigram overlap")
+    for methods in (("demix", "dense"), METHODS[2:]):
+        for run in spec.runs:
             for method in methods:
-                yield self._train(run, method, run.mixture(method), self.spec.domains, method)
-        for run in self.spec.runs:
+                yield _train(spec, run, method, run.mixture(method), spec.domains, method)
+        for run in spec.runs:
             for method in methods:
-                yield self.score(run, run.mixture(method), "test", self.spec.everywhere, [method])
+                yield scoring(spec, run, run.mixture(method), spec.everywhere, method)
             if "demix" in methods:
-                yield self.score(run, run.mixture("demix"), "dev", self.spec.everywhere, ["demix"])
+                yield scoring(spec, run, run.mixture("demix"), spec.everywhere, "demix", split="dev")
+    yield from _adapt(spec)
+    yield from _leave_out(spec)
+    yield from _interleave(spec)
 
-    def adapted(self) -> Iterator[PlanStep]:
-        """DEMix-DAPT and dense-DAPT on every novel domain, and their scores."""
-        for run in self.spec.runs:
-            for novel in self.spec.novel:
-                yield self._add(run, novel)
-                yield self._adapt_full(run, novel)
-        for run in self.spec.runs:
-            added, needs = [run.added(one) for one in self.spec.novel], [f"add {one}" for one in self.spec.novel]
+
+def _adapt(spec: ReplicateDemix) -> Iterator[PlanStep]:
+    """DEMix-DAPT and dense-DAPT on every novel domain, and their scores."""
+    for run in spec.runs:
+        for novel in spec.novel:
+            for key, method, name in (("add", "demix", run.added(novel)), ("adapt", "dense", run.adapted(novel))):
+                job = TrainExpert(
+                    name=name,
+                    domain=novel,
+                    mixture=run.mixture(method),
+                    join=False,
+                    full_model=method == "dense",
+                    watch=spec.domains,
+                    training=replace(spec.budget.adapting, seed=run.seed),
+                )
+                title = f"{'DEMix' if method == 'demix' else method}-DAPT on {novel}"
+                yield plan_step(run, f"{key} {novel}", job, title)
+    for run in spec.runs:
+        added, last = [run.added(novel) for novel in spec.novel], f"add {spec.novel[-1]}"
+        for split in ("test", "dev"):
+            yield scoring(spec, run, run.mixture("demix"), spec.everywhere, last, added, split=split)
+        for novel in spec.novel:
+            yield scoring(spec, run, run.adapted(novel), [*spec.domains, novel], f"adapt {novel}")
+
+
+def _leave_out(spec: ReplicateDemix) -> Iterator[PlanStep]:
+    """DEMix trained without a domain (–Domain), and its scores there."""
+    runs = spec.runs[: spec.budget.retrained_seeds]
+    for run in runs:
+        for removed in spec.removed:
+            others = [domain for domain in spec.domains if domain != removed]
+            yield _train(spec, run, "demix", run.without(removed), others, f"no {removed}")
+    for run in runs:
+        for removed in spec.removed:
             for split in ("test", "dev"):
-                yield self.score(run, run.mixture("demix"), split, self.spec.everywhere, needs, added)
-            for novel in self.spec.novel:
-                yield self.score(run, run.adapted(novel), "test", [*self.spec.domains, novel], [f"adapt {novel}"])
+                yield scoring(spec, run, run.without(removed), [removed], f"no {removed}", split=split)
 
-    def removed(self) -> Iterator[PlanStep]:
-        """DEMix trained without a domain (–Domain), and its scores there."""
-        runs = self.spec.runs[: self.spec.budget.retrained_seeds]
-        for run in runs:
-            for domain in self.spec.removed:
-                others = [one for one in self.spec.domains if one != domain]
-                yield self._train(run, "demix", run.without(domain), others, f"no {domain}")
-        for run in runs:
-            for domain in self.spec.removed:
-                for split in ("test", "dev"):
-                    yield self.score(run, run.without(domain), split, [domain], [f"no {domain}"])
 
-    def interleaved(self) -> Iterator[PlanStep]:
-        """DEMix with experts in some layers only, and its scores on the training domains; nothing in older sizes."""
-        every = self.spec.budget.interleaved_every
-        runs = self.spec.runs[: self.spec.budget.interleaved_seeds] if every else []
-        for run in runs:
-            options: dict[str, JsonValue] = {"expert_every": every}
-            yield self._train(run, "demix", run.interleaved, self.spec.domains, "interleaved", options)
-        for run in runs:
-            yield self.score(run, run.interleaved, "test", self.spec.domains, ["interleaved"])
+def _interleave(spec: ReplicateDemix) -> Iterator[PlanStep]:
+    """DEMix with experts in some layers only, and its scores on the training domains; nothing in older sizes."""
+    every = spec.budget.interleaved_every
+    runs = spec.runs[: spec.budget.interleaved_seeds] if every else []
+    for run in runs:
+        yield _train(spec, run, "demix", run.interleaved, spec.domains, "interleaved", expert_every=every)
+    for run in runs:
+        yield scoring(spec, run, run.interleaved, spec.domains, "interleaved")
 
-    def _train(
-        self,
-        run: DemixRun,
-        method: str,
-        name: str,
-        domains: Sequence[str],
-        key: str,
-        options: Mapping[str, JsonValue] = MappingProxyType({}),
-    ) -> PlanStep:
-        spec = TrainJoint(
-            name=name,
-            seed_model=run.seed_model,
-            domains=list(domains),
-            method=method,
-            options=dict(options),
-            training=seeded(self.spec.budget.training, run),
-        )
-        return self.step(run, key, spec, f"train {name}", [self.key(run, "seed")])
 
-    def _add(self, run: DemixRun, novel: str) -> PlanStep:
-        spec = TrainExpert(
-            name=run.added(novel),
-            domain=novel,
-            mixture=run.mixture("demix"),
-            join=False,
-            watch=self.spec.domains,
-            training=seeded(self.spec.budget.adapting, run),
-        )
-        needs = [self.key(run, "demix"), *self.imports([novel])]
-        return self.step(run, f"add {novel}", spec, f"DEMix-DAPT on {novel}", needs)
-
-    def _adapt_full(self, run: DemixRun, novel: str) -> PlanStep:
-        spec = TrainExpert(
-            name=run.adapted(novel),
-            domain=novel,
-            mixture=run.mixture("dense"),
-            join=False,
-            full_model=True,
-            watch=self.spec.domains,
-            training=seeded(self.spec.budget.adapting, run),
-        )
-        needs = [self.key(run, "dense"), *self.imports([novel])]
-        return self.step(run, f"adapt {novel}", spec, f"dense-DAPT on {novel}", needs)
+def _train(
+    spec: ReplicateDemix,
+    run: DemixRun,
+    method: str,
+    name: str,
+    domains: Sequence[str],
+    key: str,
+    **options: JsonValue,
+) -> PlanStep:
+    job = TrainJoint(
+        name=name,
+        seed_model=run.seed_model,
+        domains=list(domains),
+        method=method,
+        options=options,
+        training=replace(spec.budget.training, seed=run.seed),
+    )
+    return plan_step(run, key, job, f"train {name}")

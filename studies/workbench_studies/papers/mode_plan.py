@@ -9,123 +9,97 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from engine.config import LoraConfig, TrainingConfig
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.mode import ComposeMode, TrainMode
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.requests import PlanStep
-from workbench_studies.mode.arms import STAGE_1, Group, ModeSize, groups_of, seeds_of, single
+from workbench_studies.mode.arms import STAGE_1, ModeSize, groups_of, seeds_of, single
 from workbench_studies.mode.names import BACKBONE, Arm, ModeRun, trained_on
 from workbench_studies.mode.spec import ReplicateMode
-from workbench_studies.papers.step_maker import Maker, seeded
+from workbench_studies.papers.plan_steps import imports_and_seeds, plan_step, scoring
 
-COPIED = "copied backbone"
+_EVALUATIONS = 10
 
 
-def steps(spec: ReplicateMode) -> list[PlanStep]:
+def steps(spec: ReplicateMode) -> Iterator[PlanStep]:
     """Every job but the report, in the order in which they should start."""
-    maker = _Maker(spec)
-    of_backbones = [run for run in spec.runs if run.of_backbone == run]
-    all_steps = [*maker.texts(of_backbones), *(step for run in of_backbones for step in maker.backbone(run))]
+    runs_of_backbones = [run for run in spec.runs if run.of_backbone == run]
+    yield from imports_and_seeds(spec, runs_of_backbones)
+    for run in runs_of_backbones:
+        yield from _backbone(spec, run)
     for group, arms in groups_of(spec.budget).items():
         for run in spec.runs[: seeds_of(spec.budget, group, spec.seeds)]:
-            all_steps += [maker.train(run, arm) for arm in arms]
-            all_steps += [maker.scores(run, group, arms)] if arms else []
-    return all_steps
+            for arm in arms:
+                yield plan_step(run, arm.key, _training(spec, run, arm), f"train {run.mixture(arm)}")
+            if arms:  # table 1 is scored everywhere, other groups on the targets and on what is retained
+                domains = spec.everywhere if group == "table 1" else spec.judged
+                experts = [run.expert(arm, spec.targets) for arm in arms[1:]]
+                step = scoring(spec, run, run.mixture(arms[0]), domains, group, experts)
+                yield plan_step(run, f"scores of {group}", step.spec, f"score {group}")
 
 
-@dataclass(frozen=True)
-class _Maker(Maker):
-    spec: ReplicateMode
+def _backbone(spec: ReplicateMode, run: ModeRun) -> Iterator[PlanStep]:
+    """A dense model of all domains that are not targets, its copy as a seed model, and its scores."""
+    training = replace(spec.budget.seeding, seed=run.seed)
+    dense = TrainJoint(
+        name=run.backbone, seed_model=run.seed_model, domains=spec.known, method="dense", training=training
+    )
+    yield plan_step(run, BACKBONE.key, dense, f"train {run.backbone}")
+    expert = run.expert(BACKBONE, spec.targets)
+    copy = MakeSeed(name=run.backbone, source="expert", expert=expert)
+    yield plan_step(run, "copied backbone", copy, f"make a seed model of {expert}")
+    yield scoring(spec, run, run.backbone, spec.everywhere, BACKBONE.key)
 
-    def backbone(self, run: ModeRun) -> Iterator[PlanStep]:
-        """A dense model of all that is no target, its scores, and its copy as a seed model."""
-        trained = TrainJoint(
-            name=run.backbone,
-            seed_model=run.seed_model,
-            domains=self.spec.known,
-            method="dense",
-            training=seeded(self.spec.budget.seeding, run),
-        )
-        yield self.step(run, BACKBONE.key, trained, f"train {run.backbone}", [self.key(run, "seed")])
-        expert = run.expert(BACKBONE, self.spec.targets)
-        copied = MakeSeed(name=run.backbone, source="expert", expert=expert)
-        yield self.step(run, COPIED, copied, f"make a seed model of {expert}", [self.key(run, BACKBONE.key)])
-        yield self.score(run, run.backbone, "test", self.spec.everywhere, [BACKBONE.key])
 
-    def train(self, run: ModeRun, arm: Arm) -> PlanStep:
-        """The training of an arm from the backbone; of a composition, once the experts of stage 1 are there."""
-        needs = [self.key(run.of_backbone, COPIED)]
-        if arm.method in ("frozen", "composed"):
-            needs += [self.key(run, single(self.spec.budget, on).key) for on in STAGE_1]
-        after = [*needs, *self.imports(trained_on(arm, self.spec.targets))]
-        return self.step(run, arm.key, self._spec(run, arm), f"train {run.mixture(arm)}", after)
-
-    def _spec(self, run: ModeRun, arm: Arm) -> TrainJoint | TrainMode | ComposeMode:
-        domains, size = trained_on(arm, self.spec.targets), self.spec.budget
-        training = stopping_early(training_of(size.training, arm, run), size, arm)
-        if arm.method in ("frozen", "composed"):
-            experts = [run.expert(single(self.spec.budget, on), self.spec.targets) for on in STAGE_1]
-            return ComposeMode(
-                name=run.mixture(arm),
-                experts=experts,
-                domains=domains,
-                frozen=arm.method == "frozen",
-                training=training,
-            )
-        if arm.shape:
-            return TrainMode(
-                name=run.mixture(arm),
-                seed_model=run.backbone,
-                domains=domains,
-                num_parts=arm.num_parts,
-                shape=replace(arm.shape, seed=self._start(run, arm)),
-                training=training,
-            )
-        return TrainJoint(
-            name=run.mixture(arm),
+def _training(spec: ReplicateMode, run: ModeRun, arm: Arm) -> TrainJoint | TrainMode | ComposeMode:
+    """The training of an arm from the backbone, or from the experts of stage 1."""
+    name, domains, training = run.mixture(arm), trained_on(arm, spec.targets), _settings(spec.budget, run, arm)
+    if arm.is_composed:
+        experts = [run.expert(single(spec.budget, target), spec.targets) for target in STAGE_1]
+        frozen = arm.method == "frozen"
+        return ComposeMode(name=name, experts=experts, domains=domains, frozen=frozen, training=training)
+    if arm.shape:
+        return TrainMode(
+            name=name,
             seed_model=run.backbone,
             domains=domains,
+            num_parts=arm.num_parts,
+            shape=replace(arm.shape, seed=_first_seed(spec, run, arm)),
             training=training,
-            method="lora-mixed" if arm.lora else "dense-balanced",
-            lora=arm.lora or LoraConfig(),
         )
-
-    def _start(self, run: ModeRun, arm: Arm) -> int:
-        """The seed of an expert's random layers; those beside it in one training have the next ones."""
-        if not self.spec.budget.own_starts:
-            return run.seed
-        return int.from_bytes(hashlib.sha256(f"{run.seed} {arm.key}".encode()).digest()[:6])
-
-    def scores(self, run: ModeRun, group: Group, arms: list[Arm]) -> PlanStep:
-        """The scores of a group of arms: of table 1 everywhere, of the others on the targets and what is retained."""
-        first, *others = arms
-        domains = self.spec.everywhere if group == "table 1" else self.spec.judged
-        experts = [run.expert(arm, self.spec.targets) for arm in others]
-        scored = self.score(run, run.mixture(first), "test", domains, [arm.key for arm in arms], experts)
-        return replace(
-            scored, key=self.key(run, f"scores of {group}"), title=f"{self.spec.name}: score {group}, seed {run.seed}"
-        )
-
-
-def training_of(training: TrainingConfig, arm: Arm, run: ModeRun) -> TrainingConfig:
-    """An arm's training: batches of one size, whether they are of one target or of both."""
-    return replace(
-        seeded(training, run),
-        num_steps=training.num_steps * arm.longer,
-        max_sequences=arm.sequences,
-        sequences_per_domain=training.sequences_per_domain * (1 if arm.on == "mixed" else 2),
-        learning_rate=arm.rate or training.learning_rate,
+    return TrainJoint(
+        name=name,
+        seed_model=run.backbone,
+        domains=domains,
+        training=training,
+        method="lora-mixed" if arm.lora else "dense-balanced",
+        lora=arm.lora or LoraConfig(),
     )
 
 
-def stopping_early(training: TrainingConfig, size: ModeSize, arm: Arm) -> TrainingConfig:
-    """The training of an arm on fewer sequences, which it sees again and again: it stops by development text."""
+def _first_seed(spec: ReplicateMode, run: ModeRun, arm: Arm) -> int:
+    """The seed of an expert's random layers; further experts of the same training have the next ones."""
+    if not spec.budget.own_starts:
+        return run.seed
+    return int.from_bytes(hashlib.sha256(f"{run.seed} {arm.key}".encode()).digest()[:6])
+
+
+def _settings(size: ModeSize, run: ModeRun, arm: Arm) -> TrainingConfig:
+    """An arm's training: batches of one size, whether they are of one target or of both.
+
+    On fewer sequences, which it sees again and again, it stops by development text.
+    """
+    training = replace(
+        size.training,
+        seed=run.seed,
+        num_steps=size.training.num_steps * arm.longer,
+        max_sequences=arm.sequences,
+        sequences_per_domain=size.training.sequences_per_domain * (1 if arm.on == "mixed" else 2),
+        learning_rate=arm.rate or size.training.learning_rate,
+    )
     if arm.sequences is None or size.patience is None:
         return training
     return replace(training, patience=size.patience, evaluate_every=max(1, training.num_steps // _EVALUATIONS))
-
-
-_EVALUATIONS = 10

@@ -20,7 +20,6 @@ from engine.clusters.sources import first_in_group as first_in_cluster_group
 from engine.environment import device_name, versions
 from engine.errors import Problem
 from engine.events import Event, Progress
-from engine.statistics.curves import Curve
 from engine.text.split import first_in_group
 from engine.text.split_names import SPLITS
 from jobs.attempt.work import Register, Work
@@ -38,6 +37,7 @@ from workbench.store.storage import Storage
 from workbench_studies.cbtm.measurements import CbtmMeasurements, Grouping
 from workbench_studies.cbtm.names import MOE
 from workbench_studies.cbtm.spec import ReplicateCbtm
+from workbench_studies.core.curves import Curve
 from workbench_studies.core.findings import Circumstances, JobFacts, summary
 from workbench_studies.core.measurements import Scores, Stored
 from workbench_studies.core.spec import Replicate
@@ -51,7 +51,7 @@ from workbench_studies.papers.catalog import PAPERS, paper_of, plan
 from workbench_studies.papers.cbtm_plan import TASKS
 from workbench_studies.papers.markdown import markdown
 from workbench_studies.papers.page import page
-from workbench_studies.papers.step_maker import tokens_of_update, tokens_per_step
+from workbench_studies.papers.plan_steps import tokens_of_update, tokens_per_step
 from workbench_studies.papers.todays_rule import in_todays_words
 from workbench_studies.running.stored_results import (
     REPORT,
@@ -223,7 +223,7 @@ def _answers(registry: _Registry, measured: CbtmMeasurements) -> dict[int, dict[
     """The findings of each seed's classification, if there is one."""
     reports = classifications(registry.session, registry.job_ids)
     by_key = {step.key: reports[card.id].findings for step, card in registry.submitted if card.id in reports}
-    return {run.seed: by_key[key] for run in measured.subject.runs if (key := f"s{run.seed} {TASKS}") in by_key}
+    return {run.seed: by_key[key] for run in measured.subject.runs if (key := run.step_key(TASKS)) in by_key}
 
 
 def _updates(registry: _Registry, measured: CbtmMeasurements) -> dict[tuple[int, str], list[float]]:
@@ -237,7 +237,7 @@ def _updates(registry: _Registry, measured: CbtmMeasurements) -> dict[tuple[int,
     for run in measured.subject.runs:
         keys = {arm.key: [f"{arm.key} {number}" for number in range(arm.num_models)] for arm in measured.subject.arms}
         for name, of_models in {**keys, MOE: [MOE]}.items():
-            known = [seconds[key] for one in of_models if (key := f"s{run.seed} {one}") in seconds]
+            known = [seconds[key] for one in of_models if (key := run.step_key(one)) in seconds]
             if len(known) == len(of_models):
                 updates[run.seed, name] = known
     return updates

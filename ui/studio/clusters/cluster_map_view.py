@@ -165,8 +165,8 @@ def _losses(card: ClusteringCard, choices: _Choices) -> NDArray[np.float32] | No
     st.caption(
         plain(
             f"{np.isfinite(losses).sum():,} of {pluralize(card.num_documents, 'document')} have a loss: only held-out "
-            "ones are scored, and of a long split as many tokens as the evaluation was allowed. Evaluate with more tokens to "
-            "see more."
+            "ones are scored, and of a long split as many tokens as the evaluation was allowed. Evaluate with more "
+            "tokens to see more."
         )
     )
     return losses
