@@ -139,10 +139,11 @@ def _text(
     from engine.text.tokenizer import load_tokenizer
 
     keys = [tokens_key(domain.id, expert.tokenizer_sha256)]
-    folder = template_folder(storage.path(expert.base_id), storage.path(expert.artifact_id))
-    if domain.format == "chat" and (template := load_chat_template(folder)) is not None:
-        of_chat = (domain.id, expert.tokenizer_sha256, template.sha256, evaluation.block_size)
-        keys = [chat_tokens_key(*of_chat, rule) for rule in range(MASK_RULE, 0, -1)]
+    if domain.format == "chat":
+        folder = template_folder(storage.path(expert.base_id), storage.path(expert.artifact_id))
+        if (template := load_chat_template(folder)) is not None:
+            of_chat = (domain.id, expert.tokenizer_sha256, template.sha256, evaluation.block_size)
+            keys = [chat_tokens_key(*of_chat, rule) for rule in range(MASK_RULE, 0, -1)]
     for artifact in filter(None, (find_artifact(session, key) for key in keys)):
         tokens = Tokens.open(storage.path(artifact.id), evaluation.split)
         starts_N, _ = load_places(storage, evaluation)
