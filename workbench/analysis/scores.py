@@ -131,14 +131,14 @@ def load_scores(storage: Storage, evaluations: Sequence[Evaluation]) -> tuple[Te
     """The scores [E, tokens] behind evaluations of one text, and their block size; each folder is checked once."""
     from engine.inference.scores import open_scores
 
-    return open_scores([_checked(storage.kept(evaluation.artifact)) for evaluation in evaluations])
+    return open_scores([_checked_folder(storage.kept(evaluation.artifact)) for evaluation in evaluations])
 
 
 def load_places(storage: Storage, evaluation: Evaluation) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """The start of each scored block in its split, and its document."""
     from engine.inference.scores import block_documents, block_starts
 
-    folder = _checked(storage.kept(evaluation.artifact))
+    folder = _checked_folder(storage.kept(evaluation.artifact))
     return block_starts(folder), block_documents(folder)
 
 
@@ -146,7 +146,7 @@ def load_counted(storage: Storage, evaluation: Evaluation) -> Tensor | None:
     """Which of the scored tokens count in perplexities [tokens]; None: all."""
     from engine.inference.scores import counted_tokens
 
-    return counted_tokens(_checked(storage.kept(evaluation.artifact)))
+    return counted_tokens(_checked_folder(storage.kept(evaluation.artifact)))
 
 
 def mixed_perplexity(
@@ -164,7 +164,7 @@ def mixed_perplexities(
 
     artifacts = [[storage.kept(artifact.artifact) for artifact in evaluations] for evaluations in texts]
     for artifact in chain.from_iterable(artifacts):
-        _checked(artifact)
+        _checked_folder(artifact)
     firsts = [evaluations[0] for evaluations in texts]
     distances: Sequence[ArtifactRef | None] = [None] * len(texts)
     if planned.route is not None:
@@ -208,11 +208,11 @@ def _same_text(
 def _require_same_text(distances: ArtifactRef, scores: ArtifactRef) -> None:
     from engine.clusters.distances import require_same_text
 
-    require_same_text(_checked(distances), _checked(scores))
+    require_same_text(_checked_folder(distances), _checked_folder(scores))
 
 
 @lru_cache(maxsize=4096)
-def _checked(kept: ArtifactRef) -> Path:
+def _checked_folder(kept: ArtifactRef) -> Path:
     kept.check()
     return kept.folder
 

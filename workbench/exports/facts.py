@@ -132,9 +132,9 @@ def _options(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 def _scores(session: Session, row: Expert) -> Iterator[Score]:
     """The newest perplexity on each split of each domain."""
     query = select(Evaluation).where(Evaluation.expert_id == row.id).order_by(Evaluation.created_at)
-    newest = {(one.domain.name, one.split): one for one in session.scalars(query) if one.num_tokens}
-    for (domain, split), one in sorted(newest.items()):
-        yield Score(domain, split, num_counted_tokens(one), perplexity(one))
+    newest = {(scored.domain.name, scored.split): scored for scored in session.scalars(query) if scored.num_tokens}
+    for (domain, split), scored in sorted(newest.items()):
+        yield Score(domain, split, num_counted_tokens(scored), perplexity(scored))
 
 
 MASK_RULE = "mask_rule"  # in an expert's config: the rule of its training on conversations

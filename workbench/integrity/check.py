@@ -150,11 +150,11 @@ def dependents(session: Session, artifact_id: str) -> Iterator[Dependent]:
     ):
         yield Dependent(thing="evaluation", name=f"{expert} on {domain} ({split})")
     members = select(Mixture.name).join(MixtureMember).join(MixtureMember.expert).where(of_artifact)
-    for name in {*session.scalars(members), *_weighed_by(session, artifact_id)}:
+    for name in {*session.scalars(members), *_mixtures_weighed_by(session, artifact_id)}:
         yield Dependent(thing="mixture", name=name)
 
 
-def _weighed_by(session: Session, artifact_id: str) -> Iterator[str]:
+def _mixtures_weighed_by(session: Session, artifact_id: str) -> Iterator[str]:
     """The mixtures whose gate weighs by a clustering of this artifact, or of an embedder in it."""
     with_seed = select(Clustering.id).outerjoin(Clustering.seed)
     ids = set(

@@ -233,7 +233,7 @@ def end_waiting(session: Session) -> None:
         .where(Job.state == "queued", before.state.in_(UNSUCCESSFUL))
         .order_by(Job.id, before.state.desc())
     )
-    while rows := session.execute(for_update(hopeless, of=Job)).all():
+    while rows := session.execute(for_update(hopeless, Job)).all():
         for job, title, state in rows:
             if job.state == "queued":  # else it waits for several, and has ended already
                 _end(session, job, state, f"The job depends on “{title}”, which is {state}.", f"Retry “{title}”.")

@@ -110,9 +110,9 @@ class ImportCorpus(Spec):
 
     def local_paths(self) -> list[str]:
         # The library of data sets reads a folder of this machine where its name is one.
-        place = Path(DatasetSource.parse(self.dataset).place)
-        is_local = place.is_absolute() or ".." in place.parts or (bool(self.dataset) and place.exists())
-        return super().local_paths() + ([absolute(str(place))] if is_local else [])
+        path = Path(DatasetSource.parse(self.dataset).place)
+        is_local = path.is_absolute() or ".." in path.parts or (bool(self.dataset) and path.exists())
+        return super().local_paths() + ([absolute(str(path))] if is_local else [])
 
 
 def _import_corpus_sentence(result: Result) -> str:

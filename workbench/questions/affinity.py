@@ -99,10 +99,10 @@ def _overlaps(reports: Sequence[ReportCard], hashes: Mapping[str, str]) -> Overl
         names = report.findings["domains"]
         texts = zip(names, report.findings["data_sha256"], strict=True)
         holds = {name for name, sha256 in texts if hashes.get(name, sha256) == sha256}
-        for one, row in zip(names, report.findings["overlap"], strict=True):
-            for other, value in zip(names, row, strict=True):
-                if one in holds and other in holds:
-                    newest.setdefault((one, other), value)
+        for first, row in zip(names, report.findings["overlap"], strict=True):
+            for second, value in zip(names, row, strict=True):
+                if first in holds and second in holds:
+                    newest.setdefault((first, second), value)
     return newest
 
 

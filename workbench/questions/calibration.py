@@ -143,7 +143,7 @@ def _text(
     planned: GenerationPlan,
     domain: str,
     evaluations: Sequence[Evaluation],
-    own: frozenset[int],
+    own_experts: frozenset[int],
 ) -> DevText:
     from engine.analysis.calibration import DevText
 
@@ -153,7 +153,7 @@ def _text(
         scores_EX,
         block_size,
         load_places(storage, evaluations[0])[1],
-        own,
+        own_experts,
         None if planned.route is None else load_distances(session, storage, planned, evaluations[0]),
         load_counted(storage, evaluations[0]),
     )

@@ -245,10 +245,10 @@ def _identity_sentence(findings: Mapping[str, Any], identity: Mapping[str, Any])
     )
 
 
-def _cost_sentence(own: Mapping[str, Any]) -> str:
-    before, after, never = (own[name] for name in COLUMNS)
+def _cost_sentence(measured: Mapping[str, Any]) -> str:
+    before, after, never = (measured[name] for name in COLUMNS)
     rise = change(100 * (after / before - 1))
-    sentences = f"Perplexity on {own['domain']} goes from {perplexity(before)} to {perplexity(after)} ({rise})"
+    sentences = f"Perplexity on {measured['domain']} goes from {perplexity(before)} to {perplexity(after)} ({rise})"
     return f"{sentences}." if never is None else f"{sentences}; trained without the domain it is {perplexity(never)}."
 
 

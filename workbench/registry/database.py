@@ -312,22 +312,22 @@ def _database_errors(settings: Settings) -> Iterator[None]:
 def _problem(settings: Settings, error: exc.DatabaseError) -> NoRegistryError | DiskFullError | None:
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
     reason = str(error.orig).strip().splitlines()[0] if error.orig else ""
-    place = place_of(settings)
+    address = place_of(settings)
     if code == sqlite3.SQLITE_FULL:
-        return DiskFullError(f"The disk of {place} is full; nothing was written.", "Free some space and continue.")
+        return DiskFullError(f"The disk of {address} is full; nothing was written.", "Free some space and continue.")
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return NoRegistryError(f"The registry in {place} is damaged ({reason}).", "Restore it from a copy.")
+        return NoRegistryError(f"The registry in {address} is damaged ({reason}).", "Restore it from a copy.")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
         return RegistryUnavailableError(
-            f"The registry in {place} does not respond ({reason}).", "Try again in a moment."
+            f"The registry in {address} does not respond ({reason}).", "Try again in a moment."
         )
     if isinstance(error, exc.OperationalError) and any(words in reason for words in _REFUSALS):
         return RegistryUnavailableError(
-            f"The registry at {place} refuses the connection ({reason}).",
+            f"The registry at {address} refuses the connection ({reason}).",
             "Correct WORKBENCH_DATABASE_URL, or create what it names, and try again.",
         )
     if error.connection_invalidated or (isinstance(error, exc.OperationalError) and not code):
         return RegistryUnavailableError(
-            f"The registry at {place} does not respond ({reason}).", "Start the database server and try again."
+            f"The registry at {address} does not respond ({reason}).", "Start the database server and try again."
         )
     return None

@@ -39,7 +39,7 @@ class ComposedPart:
     of: str  # id of the expert that it was first trained as
     shape: dict[str, Any]  # a config of its method
 
-    def trained_on(self, domains: Sequence[str]) -> StoredPart:
+    def after_training_on(self, domains: Sequence[str]) -> StoredPart:
         """The part once these domains trained it as well."""
         known = list(dict.fromkeys([*self.domains, *domains]))
         return StoredPart(self.name, self.domain, known, self.of, self.shape)

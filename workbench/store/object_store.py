@@ -189,16 +189,16 @@ class ObjectStore:
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[str]:
-        """Yields the place at which the block writes a file: others see all of it, or nothing."""
-        place = self._place(name)
+        """Yields the path at which the block writes a file: others see all of it, or nothing."""
+        path = self._place(name)
         if not self._is_s3:
             self._require_root()  # else a folder that is not mounted would be created
         try:
             with self._store_errors():
                 if self._is_s3:
-                    yield place
+                    yield path
                 else:
-                    with new_file(Path(place)) as aside:
+                    with new_file(Path(path)) as aside:
                         yield str(aside)
         except FileNotFoundError:
             self._require_root()
@@ -264,13 +264,13 @@ class ObjectStore:
 _RESTORE = "Restore it from a copy, or run the job that made it again."
 
 
-def _files_in(manifest: bytes, place: str) -> dict[str, dict[str, Any]]:
+def _files_in(manifest: bytes, source: str) -> dict[str, dict[str, Any]]:
     try:
         files: dict[str, dict[str, Any]] = json.loads(manifest)["files"]
         if any(Path(name).is_absolute() or ".." in Path(name).parts for name in files):
             raise ValueError("a file outside its folder")
     except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"The manifest of {place} is damaged ({error}).", _RESTORE) from None
+        raise StorageError(f"The manifest of {source} is damaged ({error}).", _RESTORE) from None
     return files
 
 

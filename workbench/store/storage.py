@@ -171,11 +171,11 @@ class Storage:
 
     def path(self, artifact_id: str) -> Path:
         """The same, after it was fetched from the shared store if it is only there."""
-        place = self.place(artifact_id)
-        if self.shared is not None and not place.exists():
+        folder = self.place(artifact_id)
+        if self.shared is not None and not folder.exists():
             with noticing_full_disk(self.folder):
-                self.shared.fetch(f"{ARTIFACTS}/{artifact_id}", place)
-        return place
+                self.shared.fetch(f"{ARTIFACTS}/{artifact_id}", folder)
+        return folder
 
     @contextmanager
     def new(self, artifact_id: str) -> Iterator[Path]:

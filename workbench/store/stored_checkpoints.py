@@ -76,10 +76,12 @@ class StoredCheckpoints:
             if fence > self._fence:
                 self._store.remove(self._name(fence))
 
-    def save(self, folder: Path, of: Path | None = None, before_each: Callable[[], object] = lambda: None) -> None:
+    def save(
+        self, folder: Path, original: Path | None = None, before_each: Callable[[], object] = lambda: None
+    ) -> None:
         """Uploads what is new in the folder, and then the index; files of older indexes go.
 
-        The folder may be a snapshot `of` the job's. `before_each` is called before each file, and may raise: then, as
+        The folder may be a snapshot of the `original`. `before_each` is called before each file and may raise: then, as
         after StoreFailedError, the last index counts.
         """
         index = _Index(self._fence, dict(self._files(folder)))
@@ -89,7 +91,7 @@ class StoredCheckpoints:
                 before_each()
                 self._store.put(folder / name, f"{self._folder}/files/{sha256}")
         before_each()
-        self._write(of or folder, index)
+        self._write(original or folder, index)
         superseded = set(before.files.values() if before else ()) - set(index.files.values())
         if max(self._fences(), default=0) == self._fence:  # else the lease was lost, and a newer index may need them
             for sha256 in superseded:

@@ -121,7 +121,7 @@ def compose(work: Work, spec: ComposeMode) -> JobRun:
         losses = HeldOut()
     config = {
         "shape": {name: inputs.parts[0].shape[name] for name in method.base_fields},
-        "parts": [asdict(part.trained_on(spec.domains)) for part in inputs.parts],
+        "parts": [asdict(part.after_training_on(spec.domains)) for part in inputs.parts],
         "composed_of": [{"id": id, "name": name} for id, name in zip(inputs.experts, inputs.names, strict=True)],
         "composed_on": spec.domains,
         "without": spec.without,

@@ -56,7 +56,7 @@ class ImportExpert(Spec):
         return value if value.startswith(HUB) else absolute(value)
 
     @model_validator(mode="after")
-    def _named(self) -> ImportExpert:
+    def _check_name(self) -> ImportExpert:
         if self.source.startswith(HUB):
             hub_name(self.source)
         _NAME.validate_python(self.expert)
@@ -337,7 +337,7 @@ class UnpackExpert(Spec):
 
     @field_validator("name")
     @classmethod
-    def _named(cls, value: str) -> str:
+    def _check_name(cls, value: str) -> str:
         return _NAME.validate_python(value) if value.strip() else ""
 
 

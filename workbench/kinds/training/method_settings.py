@@ -50,7 +50,7 @@ class MethodSettings(Spec):
         return json.loads(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _configured(self) -> Self:
+    def _check_settings(self) -> Self:
         method = get_method(self.method)
         if self.options and method.config_field != "options":
             raise ValueError(f"options must be empty with the method {self.method}: set {method.config_field} instead")
