@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from jobs.kinds.clusters import domains
 from jobs.kinds.training import train_joint
 from jobs.plans.clusterings import submit_training
 from jobs.queue.submit import run_now
-from tests.journeys.conftest import SHAPE, TRAINING
+from tests.journeys.conftest import SHAPE, TRAINING, Do
 from ui.cli.app import main
 from workbench.answers.cards import ClusteringCard, JobCard
 from workbench.errors import BadSpecError, InUseError, JobError, NotFoundError
@@ -40,7 +39,6 @@ from workbench.schema.tables import Clustering, Domain
 from workbench.specs.requests import TrainClusters
 from workbench.store.storage import get_storage
 
-Do = Callable[[dict[str, Any]], JobCard]
 FIND = {"kind": "find-clusters", "name": "topics", "num_clusters": 3, "dimension": 5, "map_size": 0}
 DOMAINS = {"kind": "make-cluster-domains", "clustering": "topics"}
 SHORT = {**TRAINING, "num_steps": 7, "checkpoint_every": 50, "evaluate_every": 50}
