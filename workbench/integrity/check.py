@@ -150,21 +150,12 @@ def dependents(session: Session, artifact_id: str) -> Iterator[Dependent]:
     ):
         yield Dependent(thing="evaluation", name=f"{expert} on {domain} ({split})")
     members = select(Mixture.name).join(MixtureMember).join(MixtureMember.expert).where(of_artifact)
-    for name in {*session.scalars(members), *_mixtures_weighed_by(session, artifact_id)}:
+    # And mixtures whose gate weighs by a clustering of this artifact, or of an embedder in it.
+    of_clustering = or_(Clustering.artifact_id == artifact_id, SeedModel.artifact_id == artifact_id)
+    ids = set(session.scalars(select(Clustering.id).outerjoin(Clustering.seed).where(of_clustering)))
+    gates = session.execute(select(Mixture.name, Mixture.gate)) if ids else ()
+    for name in {*session.scalars(members), *(name for name, gate in gates if gate.get("clustering") in ids)}:
         yield Dependent(thing="mixture", name=name)
-
-
-def _mixtures_weighed_by(session: Session, artifact_id: str) -> Iterator[str]:
-    """The mixtures whose gate weighs by a clustering of this artifact, or of an embedder in it."""
-    with_seed = select(Clustering.id).outerjoin(Clustering.seed)
-    ids = set(
-        session.scalars(
-            with_seed.where(or_(Clustering.artifact_id == artifact_id, SeedModel.artifact_id == artifact_id))
-        )
-    )
-    for name, gate in session.execute(select(Mixture.name, Mixture.gate)) if ids else ():
-        if gate.get("clustering") in ids:
-            yield name
 
 
 _ID = re.compile(r"[0-9a-f]{32}")

@@ -258,7 +258,14 @@ def waits_for(need: DeviceNeed, devices: Collection[DeviceCard]) -> str:
     if not there and not need.is_required:
         return ""
     if need.count > largest:
-        return _too_many(need, largest)
+        most = f"more than {largest}" if largest else "any"
+        gpus = "1 GPU" if need.count == 1 else f"{need.count} GPUs of one worker"
+        if not need.is_required:
+            return f"It needs {gpus}, but no worker has {most}: start one that has, or lower WORKBENCH_PROCESSES."
+        return (  # a worker that has them from Slurm registers none
+            f"It needs {gpus}, but no worker has registered {most}. A worker that has takes it, or one with "
+            "WORKBENCH_LAUNCHER=slurm, to which Slurm gives the GPUs; or submit it with fewer."
+        )
     if any(choose_gpus({device.uuid: device.free_share for device in own}, need) for own in totals.values()):
         return ""
     taken = [device for device in there if device.holders]
@@ -272,15 +279,3 @@ def _need_text(need: DeviceNeed) -> str:
     if need.share < 1:
         return f"{need.share:g} of a GPU"
     return "a GPU" if need.count == 1 else f"{need.count} GPUs of one worker"
-
-
-def _too_many(need: DeviceNeed, largest: int) -> str:
-    """That no worker has registered so many GPUs; one that has them from Slurm registers none."""
-    most = f"more than {largest}" if largest else "any"
-    gpus = "1 GPU" if need.count == 1 else f"{need.count} GPUs of one worker"
-    if not need.is_required:
-        return f"It needs {gpus}, but no worker has {most}: start one that has, or lower WORKBENCH_PROCESSES."
-    return (
-        f"It needs {gpus}, but no worker has registered {most}. A worker that has takes it, or one with "
-        "WORKBENCH_LAUNCHER=slurm, to which Slurm gives the GPUs; or submit it with fewer."
-    )

@@ -231,26 +231,19 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _with_ahead(rows: Sequence[RetentionRow]) -> list[RetentionRow]:
-    ahead = {metric: _ahead(rows, metric) for metric in get_args(Metric)}
+    """The rows, each with whether no other beats it in both; higher accuracies and lower perplexities are better."""
+    ahead = {row.expert: dict[Metric, bool]() for row in rows}
+    for metric in get_args(Metric):
+        sign = 1 if metric == "accuracy" else -1
+        pairs = {row.expert: (row.learned[metric], row.kept[metric]) for row in rows}
+        known = {name: (sign * a, sign * b) for name, (a, b) in pairs.items() if a is not None and b is not None}
+        for name, own in known.items():
+            ahead[name][metric] = not any(a >= own[0] and b >= own[1] and (a, b) != own for a, b in known.values())
+    metrics = get_args(Metric)
     return [
-        row.model_copy(update={"is_ahead": {metric: by_expert[row.expert] for metric, by_expert in ahead.items()}})
+        row.model_copy(update={"is_ahead": {metric: ahead[row.expert].get(metric) for metric in metrics}})
         for row in rows
     ]
-
-
-def _ahead(rows: Sequence[RetentionRow], metric: Metric) -> dict[str, bool | None]:
-    """Whether no other expert beats this one in both; higher accuracies and lower perplexities are better."""
-    sign = 1 if metric == "accuracy" else -1
-    places: dict[str, tuple[float, float] | None] = {}
-    for row in rows:
-        learned, kept = row.learned[metric], row.kept[metric]
-        places[row.expert] = None if learned is None or kept is None else (sign * learned, sign * kept)
-    known = [place for place in places.values() if place is not None]
-    return {
-        expert: own
-        and not any(learned >= own[0] and kept >= own[1] and (learned, kept) != own for learned, kept in known)
-        for expert, own in places.items()
-    }
 
 
 NOT_SCORED, NOT_COUNTED = "not scored on the same text", "scored before right tokens were counted"

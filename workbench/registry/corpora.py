@@ -130,7 +130,16 @@ def register_corpus(
         job_id=job_id,
     )
     row.domains = [
-        _new_domain(domain, role, artifact, one) for domain, one in zip(names, summary["domains"], strict=True)
+        Domain(
+            name=domain,
+            role=role,
+            format=one.get("format", "text"),
+            artifact=artifact,
+            folder=one["folder"],
+            splits=one["splits"],
+            **{key: one[key] for key in ("num_documents", "num_words", "num_bytes", "data_sha256")},
+        )
+        for domain, one in zip(names, summary["domains"], strict=True)
     ]
     session.add(row)
     session.flush()
@@ -159,18 +168,6 @@ def delete_corpus(session: Session, name: str) -> None:
         session.delete(domain)
     for row in [corpus, *artifacts]:
         session.delete(row)
-
-
-def _new_domain(name: str, role: str, artifact: Artifact, summary: Mapping[str, Any]) -> Domain:
-    return Domain(
-        name=name,
-        role=role,
-        format=summary.get("format", "text"),
-        artifact=artifact,
-        folder=summary["folder"],
-        splits=summary["splits"],
-        **{key: summary[key] for key in ("num_documents", "num_words", "num_bytes", "data_sha256")},
-    )
 
 
 def _corpus_card(row: Corpus) -> CorpusCard:

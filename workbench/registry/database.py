@@ -228,7 +228,10 @@ def migrate(settings: Settings | None = None) -> None:
         if version is not None and version > VERSION:
             raise _other_version(settings, version)
         if version != VERSION:
-            _back_up_file(settings, version)
+            path = make_url(settings.database).database
+            if version is not None and path and make_url(settings.database).get_backend_name() == "sqlite":
+                with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(f"{path}.{version}")) as copy:
+                    source.backup(copy)  # the registry's file before an upgrade, for example as registry.db.0001
             _upgrade(settings)
 
 
@@ -244,15 +247,6 @@ def _make_home(settings: Settings) -> Path:
             "Set WORKBENCH_HOME, or change its permissions.",
         ) from None
     return lock
-
-
-def _back_up_file(settings: Settings, version: str | None) -> None:
-    """Copies the registry's file before an upgrade, for example to registry.db.0001."""
-    file = make_url(settings.database).database
-    if version is None or make_url(settings.database).get_backend_name() != "sqlite" or not file:
-        return
-    with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(f"{file}.{version}")) as copy:
-        source.backup(copy)
 
 
 def _upgrade(settings: Settings) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -149,19 +148,12 @@ def format_complaints(session: Session, expert: str, format: str) -> list[str]:
     return []
 
 
-@dataclass(frozen=True)
-class ExportFormat:
-    """A format of exported experts and mixtures."""
-
-    loaded_by: str
-    adds_networks: bool = False  # one model that adds the outputs of several networks; else their average
-
-
-FORMATS = {
-    "hf": ExportFormat("AutoModelForCausalLM.from_pretrained"),
-    "moe": ExportFormat("AutoModelForCausalLM.from_pretrained", adds_networks=True),
-    "peft": ExportFormat("PeftModel.from_pretrained"),
-    "gguf": ExportFormat("llama-cli -m"),
+ADDS_NETWORKS = "moe"  # the format of one model that adds the outputs of several networks; else it is their average
+LOADED_BY = {  # what loads each format of exported experts and mixtures
+    "hf": "AutoModelForCausalLM.from_pretrained",
+    "moe": "AutoModelForCausalLM.from_pretrained",
+    "peft": "PeftModel.from_pretrained",
+    "gguf": "llama-cli -m",
 }
 
 
@@ -178,7 +170,7 @@ EXPORT_EXPERT = Kind(
     command="expert export EXPERT FOLDER",
     sentence=lambda result: (
         f"{result['expert']} is in {result['folder']} ({amount(result['num_bytes'], 'B')}): load it with "
-        f"{FORMATS[result['format']].loaded_by}."
+        f"{LOADED_BY[result['format']]}."
     ),
     link=expert_link("See the expert"),
     runner="jobs.kinds.training.exports:export",
@@ -206,7 +198,7 @@ def mixture_complaints(row: Mixture, format: str) -> list[str]:
 
     complaints = []
     gate = gate_type(load_gate(row.gate).kind)
-    if FORMATS[format].adds_networks and not gate.is_constant:
+    if format == ADDS_NETWORKS and not gate.is_constant:
         complaints.append(
             f"The gate “{gate.name}” weighs experts {gate.sentence}, which no checkpoint expresses: set fixed weights "
             "(workbench mixture gate NAME --gate fixed), or export the average (--format hf)."
@@ -239,7 +231,7 @@ EXPORT_MIXTURE = Kind(
     command="mixture export MIXTURE FOLDER",
     sentence=lambda result: (
         f"{pluralize(len(result['weights']), 'expert')} of {result['mixture']} as one model: {result['folder']} "
-        f"({amount(result['num_bytes'], 'B')}). Load it with {FORMATS[result['format']].loaded_by}."
+        f"({amount(result['num_bytes'], 'B')}). Load it with {LOADED_BY[result['format']]}."
     ),
     link=ResultLink("mixtures", "See the mixture", lambda result: {"mixture": result["mixture"]}),
     runner="jobs.kinds.training.averages:export_mixture",
