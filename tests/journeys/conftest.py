@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import uvicorn
-from ui.serving.web_process import Server
 
 from engine.errors import Problem
 from engine.events import Step
@@ -24,7 +23,7 @@ from engine.loading.plan import GenerationPlan
 from jobs.attempt.attempt import run_here
 from jobs.plans.clusterings import submit_training
 from jobs.queue.submit import run_now
-from ui.api.app import create_app
+from ui.api.app import Server, create_app
 from workbench.answers.cards import ExpertCard, JobCard
 from workbench.job_records import jobs
 from workbench.kinds.kind import parse_as
