@@ -67,7 +67,18 @@ def store_comparison(session: Session, new: NewComparison, history_days: float =
         domain_source="user" if new.domain else "posterior" if domain else "",
         domain_weights=weights,
     )
-    row.answers = [_answer_row(session, place, answer, has_text) for place, answer in enumerate(new.answers)]
+    row.answers = [
+        ComparedAnswer(
+            position=position,
+            model=answer.manifest.model[:200],
+            variant=variant_of(session, answer.manifest)[:300],
+            setup_sha256=setup_sha256(answer.manifest),
+            text=plain(answer.text) if has_text else "",
+            manifest=answer.manifest.model_dump(mode="json"),
+            tokens=_tokens(answer) if has_text else {},
+        )
+        for position, answer in enumerate(new.answers)
+    ]
     session.add(row)
     session.flush()
     audit.record(session, "add", "comparison", row.id)
@@ -96,18 +107,6 @@ def _require_replayable(answer: NewAnswer) -> None:
             f"The answer of “{answer.manifest.model}” cannot be stored: its manifest does not say how it was made.",
             "Send the answer as the API gave it, made with return_token_ids.",
         ) from None
-
-
-def _answer_row(session: Session, position: int, answer: NewAnswer, has_text: bool) -> ComparedAnswer:
-    return ComparedAnswer(
-        position=position,
-        model=answer.manifest.model[:200],
-        variant=variant_of(session, answer.manifest)[:300],
-        setup_sha256=setup_sha256(answer.manifest),
-        text=plain(answer.text) if has_text else "",
-        manifest=answer.manifest.model_dump(mode="json"),
-        tokens=_tokens(answer) if has_text else {},
-    )
 
 
 def _tokens(answer: NewAnswer) -> dict[str, Any]:

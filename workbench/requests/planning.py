@@ -126,26 +126,21 @@ def _choose(
         if on and weight > 0:
             chosen.append(_PlannedMember(member.expert, weight, True))
     if not chosen:
-        raise _no_active_expert(
-            model.name, [member.expert.name for member in model.members if not member.expert.enabled]
-        )
+        disabled = [member.expert.name for member in model.members if not member.expert.enabled]
+        if disabled == [model.name]:
+            problem = f"The expert “{model.name}” is disabled in the registry."
+            command = shell_command("expert", "enable", model.name)
+            raise MixtureError(problem, f"Enable it on the page Experts, or with `{command}`.")
+        of_these = f" Disabled in the registry: {', '.join(disabled)}." if disabled else ""
+        problem = f"“{model.name}” has no active expert with a weight above 0.{of_these}"
+        raise MixtureError(problem, "Switch an expert on.")
     return chosen
 
 
-def _no_active_expert(model: str, disabled: Sequence[str]) -> MixtureError:
-    if disabled == [model]:
-        problem = f"The expert “{model}” is disabled in the registry."
-        command = shell_command("expert", "enable", model)
-        return MixtureError(problem, f"Enable it on the page Experts, or with `{command}`.")
-    of_these = f" Disabled in the registry: {', '.join(disabled)}." if disabled else ""
-    return MixtureError(
-        f"“{model}” has no active expert with a weight above 0.{of_these}",
-        "Switch an expert on.",
-    )
-
-
 def _plan_expert(storage: Storage, member: _PlannedMember, requested: Mapping[str, Collection[str]]) -> PlannedExpert:
-    expert = member.expert
+    expert, active = member.expert, requested.get(member.expert.name)
+    # In the expert's order, so that the same parts give bit-identical output in any request order.
+    parts = tuple(name for name in part_names(expert) if active is None or name in active)
     return PlannedExpert(
         expert.id,
         expert.name,
@@ -153,12 +148,6 @@ def _plan_expert(storage: Storage, member: _PlannedMember, requested: Mapping[st
         storage.path(expert.artifact_id),
         member.weight,
         storage.kept(expert.base),
-        _active_parts(expert, requested.get(expert.name)),
+        parts if part_names(expert) else None,
         storage.kept(expert.artifact).record,
     )
-
-
-def _active_parts(expert: Expert, requested: Collection[str] | None) -> tuple[str, ...] | None:
-    """The active parts in the expert's order, so that the same parts give bit-identical output in any request order."""
-    existing = part_names(expert)
-    return tuple(name for name in existing if requested is None or name in requested) if existing else None

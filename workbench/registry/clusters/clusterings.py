@@ -271,7 +271,10 @@ def delete_clustering(session: Session, name: str) -> None:
 
 
 def _card(session: Session, row: Clustering) -> ClusteringCard:
-    trained = _experts_by_domain(session, row)
+    query = select(Expert.domain_id, Expert.name).join(Domain).join(Corpus).where(Corpus.clustering_id == row.id)
+    trained: dict[str, list[str]] = {}
+    for domain_id, name in session.execute(query.order_by(Expert.name)):
+        trained.setdefault(str(domain_id), []).append(name)
     changed = changed_domains(session)
     return ClusteringCard.from_fields(
         row,
@@ -289,11 +292,3 @@ def _card(session: Session, row: Clustering) -> ClusteringCard:
         stale_experts=sorted(name for domain in changed for name in trained.get(domain, [])),
         size_bytes=row.artifact.size_bytes,
     )
-
-
-def _experts_by_domain(session: Session, row: Clustering) -> dict[str, list[str]]:
-    query = select(Expert.domain_id, Expert.name).join(Domain).join(Corpus).where(Corpus.clustering_id == row.id)
-    names_by_domain: dict[str, list[str]] = {}
-    for domain_id, name in session.execute(query.order_by(Expert.name)):
-        names_by_domain.setdefault(str(domain_id), []).append(name)
-    return names_by_domain
