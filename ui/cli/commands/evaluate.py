@@ -12,9 +12,9 @@ from ui.cli.output import print_rows, print_table, say, say_each
 from ui.cli.questions import add_questions, prints_answer
 from ui.cli.verbs import add_job, add_jobs
 from ui.present.charts.setting_grids import describe_grid, describe_temperature, grid_rows
-from ui.present.text.certificates import not_removed, perplexity_rows
 from ui.present.text.measures import describe_table_measures, describe_unknown_accuracy, in_percent
 from ui.present.text.posteriors import posterior_title, stability_text
+from ui.present.text.reports import not_removed, perplexity_rows
 from ui.present.text.retention import (
     describe_forgetting,
     describe_left_out,

@@ -42,16 +42,6 @@ from ui.cli.verbs import (
 )
 from ui.generation.model_host import find_member, with_clustering_id
 from ui.present.jobs.throughput import counting_note, describe_costs
-from ui.present.text.calibration import (
-    SINGLE_EXPERT,
-    describe_calibration,
-    describe_fitted_text,
-    describe_inner_gates,
-    describe_proposal,
-    describe_verdict,
-    how_to_read,
-    surface_rows,
-)
 from ui.present.text.inference_modes import (
     describe_missing_modes,
     describe_training_domains,
@@ -61,6 +51,16 @@ from ui.present.text.inference_modes import (
     shown_modes,
 )
 from ui.present.text.measures import describe_measures, describe_missing_scores
+from ui.present.text.posteriors import (
+    SINGLE_EXPERT,
+    describe_calibration,
+    describe_fitted_text,
+    describe_inner_gates,
+    describe_proposal,
+    describe_verdict,
+    how_to_read,
+    surface_rows,
+)
 from workbench.answers.cards import MixtureCard
 from workbench.answers.posteriors import EvidenceCalibration
 from workbench.exports.serve_config import SCRIPT, write_serve_config
