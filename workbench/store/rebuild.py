@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Table, delete, event, insert, select
 from sqlalchemy.exc import IntegrityError
@@ -25,6 +25,7 @@ from workbench.store.row_records import OWNERS, Rows, write_records
 from workbench.store.storage import Storage
 from workbench.store.trash import Trash, Trashed
 
+RowType = TypeVar("RowType", bound=Mapping[str, Any])
 _THINGS = {mapper.class_.__tablename__: mapper.class_.noun for mapper in Base.registry.mappers}
 _OWNERS = {table.__tablename__ for table in OWNERS}
 
@@ -291,7 +292,7 @@ def _key(table: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(row[column.name]) for column in Base.metadata.tables[table].primary_key)
 
 
-def parents_first(table: Table, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def parents_first(table: Table, rows: Iterable[RowType]) -> Iterator[RowType]:
     """The rows, each after the one of the same table that it refers to, such as an expert after its parent."""
     references = [column.name for column in table.columns if column.references(table.c.id)] if "id" in table.c else []
     if not references:
