@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
 from engine.errors import Problem
 from engine.events import Step
@@ -23,7 +19,6 @@ from engine.loading.plan import GenerationPlan
 from jobs.attempt.attempt import run_here
 from jobs.plans.clusterings import submit_training
 from jobs.queue.submit import run_now
-from ui.api.app import Server, create_app
 from workbench.answers.cards import ExpertCard, JobCard
 from workbench.job_records import jobs
 from workbench.kinds.kind import parse_as
@@ -147,21 +142,6 @@ def resumed(job_id: str) -> JobCard:
         list(run_here(job_id))
     with reading() as session:
         return jobs.get_job(session, job_id)
-
-
-@contextmanager
-def serving(settings: Settings, **options: Any) -> Iterator[str]:
-    """The URL of an API server that runs in a thread."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    server = Server(uvicorn.Config(create_app(settings, playground=False), port=port, **options))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{port}/v1"
-    server.should_exit = True
-    thread.join()
 
 
 def done(card: JobCard) -> JobCard:

@@ -13,8 +13,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from tests.api_server import serve_api, unused_port
 from tests.engine.chat_shapes import QWEN, qwen_model
-from tests.journeys.conftest import Do, done, serving
+from tests.journeys.conftest import Do, done
+from ui.api.app import create_app
 from ui.cli.app import main
 from workbench.settings import get_settings
 
@@ -34,9 +36,10 @@ def talking(trained: Do, tmp_path: Path) -> Do:
 
 @pytest.fixture
 def client(talking: Do) -> Iterator[openai.OpenAI]:
+    port = unused_port()
     with (
-        serving(get_settings(), log_level="error") as url,
-        openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client,
+        serve_api(create_app(get_settings(), playground=False), port),
+        openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client,
     ):
         yield client
 

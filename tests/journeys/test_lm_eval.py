@@ -17,7 +17,9 @@ from engine.config import SamplingConfig
 from engine.events import Token
 from engine.loading.host import Host
 from engine.text.tokenizer import load_tokenizer
-from tests.journeys.conftest import planned, serving
+from tests.api_server import serve_api, unused_port
+from tests.journeys.conftest import planned
+from ui.api.app import create_app
 from workbench.questions.perplexities import mix_scores
 from workbench.registry.corpora import preview_documents
 from workbench.registry.database import reading
@@ -57,8 +59,9 @@ def url(trained: Do, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Where the API answers, with the models' own weights."""
     assert trained
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with serving(get_settings(), log_level="error") as url:
-        yield f"{url}/completions"
+    port = unused_port()
+    with serve_api(create_app(get_settings(), playground=False), port):
+        yield f"http://127.0.0.1:{port}/v1/completions"
 
 
 def model_args(url: str) -> dict[str, Any]:

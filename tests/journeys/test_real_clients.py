@@ -16,8 +16,10 @@ from typing import Any
 import openai
 import pytest
 
+from tests.api_server import serve_api, unused_port
 from tests.engine.chat_shapes import qwen_model
-from tests.journeys.conftest import done, serving, work
+from tests.journeys.conftest import done, work
+from ui.api.app import create_app
 from workbench.registry.database import close_engines
 from workbench.settings import Settings
 
@@ -41,8 +43,9 @@ def url(trained_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     for name, place, domains in (("talk", qwen, ["court", "kitchen"]), ("strict", strict, ["court"])):
         done(work({"kind": "make-seed", "name": f"{name}-seed", "source": "folder", "location": str(place)}, settings))
         done(work({**TRAIN, "name": name, "seed_model": f"{name}-seed", "domains": domains}, settings))
-    with serving(settings, log_level="critical", timeout_graceful_shutdown=1) as url:
-        yield url
+    port = unused_port()
+    with serve_api(create_app(settings, playground=False), port, "critical"):
+        yield f"http://127.0.0.1:{port}/v1"
     close_engines()
 
 

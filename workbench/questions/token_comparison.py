@@ -134,8 +134,7 @@ def _text(
     """The tokens that were scored. Those of conversations depend on the rule by which these were masked."""
     from engine.inference.scores import score_card
     from engine.text.blocks import MASK_RULE, EvalSample, Tokens
-    from engine.text.chat.own_template import template_folder
-    from engine.text.chat.template import load_chat_template
+    from engine.text.chat.template import load_chat_template, template_folder
     from engine.text.tokenizer import load_tokenizer
 
     keys = [tokens_key(domain.id, expert.tokenizer_sha256)]

@@ -23,7 +23,7 @@ from workbench.schema.tables import Domain, Expert
 from workbench.store.storage import Storage
 
 if TYPE_CHECKING:
-    from engine.clusters.sources import Ids
+    from engine.clusters.documents import Ids
 
 
 POINT = np.dtype([("document", "<u4"), ("cluster", "<i4"), ("source", "<i4"), ("x", "<f4"), ("y", "<f4")])  # 20 bytes
@@ -73,8 +73,10 @@ def get_document(session: Session, storage: Storage, name: str, document: int | 
 
     Raises CorpusError for an unknown one.
     """
-    from engine.clusters.documents import load_documents
-    from engine.clusters.sources import find_document  # here, because only texts need Arrow
+    from engine.clusters.documents import (
+        find_document,  # here, because only texts need Arrow
+        load_documents,
+    )
     from engine.errors import CorpusError
 
     files = clustering_files(session, storage, name)
@@ -104,8 +106,7 @@ def search_documents(session: Session, storage: Storage, name: str, words: Seque
 
     Documents that were cut only for clustering have no text of their own, and are not searched.
     """
-    from engine.clusters.documents import load_documents
-    from engine.clusters.sources import as_ids, places_of
+    from engine.clusters.documents import as_ids, load_documents, places_of
     from engine.text.parquet_rows import read_matching
 
     files = clustering_files(session, storage, name)
@@ -140,8 +141,7 @@ def changes(session: Session, storage: Storage, name: str, domains: Sequence[str
 
     A deleted source has no documents.
     """
-    from engine.clusters.documents import load_documents
-    from engine.clusters.sources import document_ids, ids_when_cut
+    from engine.clusters.documents import document_ids, ids_when_cut, load_documents
 
     row = clustering_row(session, name)
     known = load_documents(storage.path(row.artifact_id))
@@ -189,8 +189,7 @@ def shared_documents(candidates: ParentCandidates) -> dict[int, Shares]:
     """
     import numpy as np
 
-    from engine.clusters.documents import load_documents
-    from engine.clusters.sources import places_of
+    from engine.clusters.documents import load_documents, places_of
 
     documents = load_documents(candidates.clustering)
     sizes = np.bincount(documents.labels_N)
@@ -205,7 +204,7 @@ def shared_documents(candidates: ParentCandidates) -> dict[int, Shares]:
 
 def share_of(domain: Path, folders: Sequence[Path]) -> float:
     """The share of a domain's documents that are in other domains."""
-    from engine.clusters.sources import places_of
+    from engine.clusters.documents import places_of
 
     own = _ids([domain])
     return float((places_of(own, _ids(folders)) >= 0).mean()) if len(own) else 0.0
@@ -218,6 +217,6 @@ def best_parent(shares: Mapping[str, float]) -> str | None:
 
 
 def _ids(folders: Iterable[Path]) -> Ids:
-    from engine.clusters.sources import document_ids
+    from engine.clusters.documents import document_ids
 
     return document_ids(list(folders), SPLITS)
