@@ -24,8 +24,7 @@ from workbench_studies.core.findings import Circumstances, JobFacts
 from workbench_studies.core.measurements import Measurements
 from workbench_studies.core.report import not_reproduced
 from workbench_studies.papers.catalog import CBTM
-from workbench_studies.papers.markdown import markdown
-from workbench_studies.papers.page import charts, page
+from workbench_studies.papers.report_pages import charts, markdown, page
 
 BUDGET = {
     "shape": asdict(SIZE.shape),

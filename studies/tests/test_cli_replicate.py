@@ -17,8 +17,7 @@ from workbench.job_records import jobs, leases
 from workbench.registry.database import reading, transaction
 from workbench_studies.core.sizes import SEEDS
 from workbench_studies.core.spec import Replicate
-from workbench_studies.front.replication_jobs import state_words
-from workbench_studies.front.replication_reports import Keeping
+from workbench_studies.front.actions import Keeping, describe_state
 from workbench_studies.papers.catalog import plan
 from workbench_studies.papers.forecast import forecast
 from workbench_studies.papers.kept import read_kept
@@ -86,10 +85,10 @@ def test_what_is_paused_is_shown_with_the_next_step_and_waits_for_no_worker(
 ) -> None:
     ids = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1", "--name", "rep")["jobs"]
     job_spec = spec_for_folder(folder, "rep", "smoke", 1)
-    assert "Start a worker" in state_words(job_spec, cards_of(ids))
+    assert "Start a worker" in describe_state(job_spec, cards_of(ids))
     with transaction() as session:
         jobs.request_stop(session, ids[0], "pause")
-    shown = state_words(job_spec, cards_of(ids))
+    shown = describe_state(job_spec, cards_of(ids))
     assert f"0 of {len(ids)} jobs done, 1 paused, {len(ids) - 1} queued." in shown
     assert "workbench replicate demix --name rep" in shown
 

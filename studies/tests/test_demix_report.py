@@ -29,8 +29,7 @@ from workbench_studies.demix.names import (
 )
 from workbench_studies.demix.report import REPORT, few_tokens, reasons, tokens_of_a_target
 from workbench_studies.papers.catalog import DEMIX
-from workbench_studies.papers.markdown import markdown
-from workbench_studies.papers.page import charts, page
+from workbench_studies.papers.report_pages import charts, markdown, page
 from workbench_studies.papers.todays_rule import in_todays_words
 
 BUDGET = {

@@ -16,7 +16,7 @@ from studies.tests.test_forest import stored
 from workbench_studies.core.report import mark_words, with_interval
 from workbench_studies.core.verdicts import CONTRADICTED, IMPLIED, REPRODUCED, is_above, is_below
 from workbench_studies.papers.kept import RESULTS, between, keep, read_kept, results, results_in_short, write_again
-from workbench_studies.papers.markdown import markdown
+from workbench_studies.papers.report_pages import markdown
 from workbench_studies.papers.todays_rule import in_todays_words
 
 ROOT = Path(__file__).parents[2]

@@ -18,8 +18,7 @@ from workbench_studies.mode.measurements import ModeMeasurements
 from workbench_studies.mode.names import Arm
 from workbench_studies.mode.report import REPORT, best_words, reasons
 from workbench_studies.papers.catalog import MODE
-from workbench_studies.papers.markdown import markdown
-from workbench_studies.papers.page import charts, page
+from workbench_studies.papers.report_pages import charts, markdown, page
 
 BUDGET = {
     "shape": asdict(SIZE.shape),

@@ -15,7 +15,7 @@ from workbench.registry.database import reading
 from workbench.store.storage import get_storage
 from workbench_studies.core.compare import compare
 from workbench_studies.papers.kept import keep, read_kept
-from workbench_studies.papers.outline import anchor
+from workbench_studies.papers.report_pages import anchor
 from workbench_studies.running.submission import spec_for_folder, submit_replication
 
 pytestmark = pytest.mark.usefixtures("home")

@@ -38,7 +38,7 @@ from workbench_studies.core.sizes import SEEDS, SizeName
 from workbench_studies.core.spec import Replicate
 from workbench_studies.front.screens import PAGE
 from workbench_studies.papers.catalog import PAPERS, Paper, plan
-from workbench_studies.papers.page import charts
+from workbench_studies.papers.report_pages import charts
 from workbench_studies.running.stored_results import newest_report
 from workbench_studies.running.submission import (
     find_replication,

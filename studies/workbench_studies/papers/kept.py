@@ -13,8 +13,7 @@ from workbench_studies.core.forest import MARKS_IN_ORDER, look_of
 from workbench_studies.core.report import claim_name, mark_words, seeds_words, setting_words, with_interval
 from workbench_studies.core.sizes import SMOKE, TOO_SHORT
 from workbench_studies.papers.catalog import DEMIX, PAPERS
-from workbench_studies.papers.markdown import markdown
-from workbench_studies.papers.page import page
+from workbench_studies.papers.report_pages import markdown, page
 from workbench_studies.papers.todays_rule import in_todays_words
 
 _LARGE = ("curves", "forgetting", "pictures", "jobs")  # per step, per block or per job; the Markdown has their tables

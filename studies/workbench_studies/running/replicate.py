@@ -50,9 +50,8 @@ from workbench_studies.mode.measurements import ModeMeasurements
 from workbench_studies.mode.spec import ReplicateMode
 from workbench_studies.papers.catalog import PAPERS, paper_of, plan
 from workbench_studies.papers.cbtm_plan import TASKS
-from workbench_studies.papers.markdown import markdown
-from workbench_studies.papers.page import page
 from workbench_studies.papers.plan_steps import tokens_of_update, tokens_per_step
+from workbench_studies.papers.report_pages import markdown, page
 from workbench_studies.papers.todays_rule import in_todays_words
 from workbench_studies.running.stored_results import (
     REPORT,
