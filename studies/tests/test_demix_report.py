@@ -367,7 +367,7 @@ def test_the_fit_of_each_seed_and_the_differences_are_shown_with_where_they_hold
     for shown in (markdown(result), page(result)):
         assert sentence in shown
         assert "A third reading, ours: calibrated on dev text" in shown
-        assert "the paper&#x27;s, kept" in shown or "the paper's, kept" in shown
+        assert "the paper&#39;s, kept" in shown or "the paper's, kept" in shown
     for row in ours["against"]:
         row["mode"] = "uniform"
     changes = "-18.1 % on the training domains, -39.4 % on the novel domains"

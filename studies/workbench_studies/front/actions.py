@@ -168,13 +168,13 @@ def start_all(
     as_json: bool,
 ) -> None:
     """Does the same for several papers; `texts` has by paper what `spec_of` takes."""
+    if keeping.out and not (as_plan or in_process or wait):
+        raise BadUsageError("--out needs finished reports.", "Add --here or --wait.")
     specs = [spec_of(paper, **given) for paper, given in texts.items()]  # raises before any is submitted
     if as_plan:
         plans = [forecast_of(spec) for spec in specs]
         print_json({"plans": plans}) if as_json else _print_plans(plans)
         return
-    if keeping.out and not (in_process or wait):
-        raise BadUsageError("--out needs finished reports.", "Add --here or --wait.")
     submitted = []
     for paper, given in texts.items():  # once more and one by one: names of text depend on what is submitted already
         spec = spec_of(paper, **given)

@@ -35,7 +35,8 @@ def keep(
     `readme` is a further page, whose sentences on replications are written again.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    findings = findings if with_text else without_text(findings)
+    if not with_text:  # whose licence may not be known; how much text there is stays
+        findings = {**findings, "samples": [{**sample, "lines": []} for sample in findings.get("samples", ())]}
     small = {name: value for name, value in findings.items() if name not in _LARGE}
     texts = {"md": markdown(findings), "json": json.dumps(small, indent=1, ensure_ascii=False) + "\n"}
     if with_charts:
@@ -53,7 +54,7 @@ def write_again(folder: Path, readme: Path | None = None) -> None:
     text = own.read_text(encoding="utf-8") if own.is_file() else "# Replications\n"
     for markers, written in (
         (INDEX, index(reports)),
-        (RESULTS, results(reports, without_numbers(folder))),
+        (RESULTS, results(reports, _without_numbers(folder))),
         (IN_SHORT, in_short(reports)),
     ):
         text = between(text, markers, written)
@@ -63,19 +64,13 @@ def write_again(folder: Path, readme: Path | None = None) -> None:
         readme.write_text(between(readme.read_text(encoding="utf-8"), RESULTS, counted), encoding="utf-8")
 
 
-def without_numbers(folder: Path) -> list[str]:
+def _without_numbers(folder: Path) -> list[str]:
     """The names of reports that are kept as pages only: they were written, and judged, before numbers were kept."""
     return [
         path.stem
         for path in sorted(folder.glob("*.md"))
         if " replicated: " in path.read_text("utf-8").partition("\n")[0] and not path.with_suffix(".json").exists()
     ]
-
-
-def without_text(findings: Findings) -> Findings:
-    """Findings without the lines of the corpus, whose licence may not be known; how much text there is stays."""
-    samples = [{**sample, "lines": []} for sample in findings.get("samples", ())]
-    return {**findings, "samples": samples}
 
 
 def is_kept(value: object) -> bool:
@@ -123,17 +118,19 @@ def counts(findings: Findings) -> Mapping[str, int]:
 
 def results_in_short(reports: Sequence[Findings], folder: str) -> str:
     """The README's sentences on the reports in a folder: the marks of each that tells something, and what was tried."""
-    shown, telling = _shown(reports), _telling(reports)
+    shown = [one for one in reports if one["size"] != SMOKE]
+    telling = [one for one in shown if one["size"] not in TOO_SHORT]
     if not shown:
-        return "No report is kept yet."
+        return _NONE
     return "\n".join([*(f"- {_sentence(one, folder)}" for one in telling), "", f"{_tried(shown)} {_IMPLIED}"])
 
 
 def results(reports: Sequence[Findings], without_numbers: Sequence[str] = ()) -> str:
     """Where the main claims of each paper hold, and which reports of the folder are not counted."""
-    shown, telling = _shown(reports), _telling(reports)
+    shown = [one for one in reports if one["size"] != SMOKE]
+    telling = [one for one in shown if one["size"] not in TOO_SHORT]
     if not shown:
-        return "No report is kept yet."
+        return _NONE
     lines = []
     if holding := where_they_hold(telling):
         lines += ["What the papers are known for, and where it holds:", "", *(f"- {one}" for one in holding)]
@@ -146,14 +143,7 @@ def results(reports: Sequence[Findings], without_numbers: Sequence[str] = ()) ->
     return "\n".join(lines).strip()
 
 
-def _shown(reports: Sequence[Findings]) -> list[Findings]:
-    return [one for one in reports if one["size"] != SMOKE]
-
-
-def _telling(reports: Sequence[Findings]) -> list[Findings]:
-    return [one for one in _shown(reports) if one["size"] not in TOO_SHORT]
-
-
+_NONE = "No report is kept yet."
 _IMPLIED = (
     "Implied is what could not have come out otherwise, such as that a frozen base does not forget, or what repeats "
     "the numbers of another claim; it does not count as reproduced."
@@ -205,7 +195,7 @@ def where_they_hold(reports: Sequence[Findings]) -> list[str]:
             mark = ", ".join(filter(None, (mark_words(claim), claim.get("setting"))))
             by_mark.setdefault(mark, []).append(place_of(one))
     return [
-        f"{title}: {sentence}: {'; '.join(f'{mark} on {_listed(places)}' for mark, places in by_mark.items())}."
+        f"{title}: {sentence}: {'; '.join(f'{mark} on {_join_names(places)}' for mark, places in by_mark.items())}."
         for (title, sentence), by_mark in marks.items()
     ]
 
@@ -253,5 +243,5 @@ def model_words(findings: Findings) -> str:
     return f"Models: {', '.join(f'{name} {number:,}' for name, number in named.items() if number)}."
 
 
-def _listed(places: Sequence[str]) -> str:
+def _join_names(places: Sequence[str]) -> str:
     return places[0] if len(places) == 1 else f"{', '.join(places[:-1])} and {places[-1]}"
