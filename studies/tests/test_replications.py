@@ -54,6 +54,13 @@ def job_spec(folder: Path) -> Replicate:
     return spec_for_folder(folder, "rep", "smoke", 2)
 
 
+@pytest.fixture(params=PAPERS)
+def any_spec(folder: Path, request: pytest.FixtureRequest) -> Replicate:
+    """Of any paper, with enough domains for each."""
+    (folder / "train" / "law.jsonl").write_text((folder / "train" / "books.jsonl").read_text(), encoding="utf-8")
+    return spec_for_folder(folder, "rep", "smoke", 2, paper=request.param)
+
+
 def end(job_id: str, state: str = "done") -> None:
     """Somebody worked on a job, and it ended so."""
     with transaction() as session:
@@ -91,10 +98,8 @@ def test_domains_of_the_registry_are_refused_when_named_twice_or_too_few() -> No
         spec_for_domains(["a"], ["b"], "rep", "smoke", 1)
 
 
-@pytest.mark.parametrize("paper", PAPERS)
-def test_every_step_comes_after_what_it_needs(folder: Path, paper: str) -> None:
-    (folder / "train" / "law.jsonl").write_text((folder / "train" / "books.jsonl").read_text(), encoding="utf-8")
-    steps = plan(spec_for_folder(folder, "rep", "smoke", 2, paper=paper))
+def test_every_step_comes_after_what_it_needs(any_spec: Replicate) -> None:
+    steps = plan(any_spec)
     makers: dict[RegistryObject, str] = {}
     for step in steps[:-1]:
         kind = kind_of(step.spec)
@@ -127,22 +132,13 @@ def test_trainings_of_two_seeds_do_not_wait_for_each_other(job_spec: Replicate) 
     assert not any(key.startswith("s0") for step in steps.values() if step.key.startswith("s1") for key in behind(step))
 
 
-@pytest.mark.parametrize("paper", PAPERS)
-def test_only_the_last_job_writes_a_report(folder: Path, paper: str) -> None:
-    (folder / "train" / "law.jsonl").write_text((folder / "train" / "books.jsonl").read_text(), encoding="utf-8")
-    steps = plan(spec_for_folder(folder, "rep", "smoke", 1, paper=paper))
+def test_only_the_last_job_writes_a_report(any_spec: Replicate) -> None:
+    steps = plan(any_spec)
     assert [_facts(step, None).writes_report for step in steps] == [*(False for _ in steps[1:]), True]
-    submit_replication(spec_for_folder(folder, "rep", "smoke", 1, paper=paper))
+    submit_replication(any_spec)
     with reading() as session:
-        cards = jobs_of(session, spec_for_folder(folder, "rep", "smoke", 1, paper=paper))
+        cards = jobs_of(session, any_spec)
     assert _facts(steps[-1], cards[steps[-1].key]).writes_report
-
-
-def test_asking_again_adds_no_job(job_spec: Replicate) -> None:
-    first = submit_replication(job_spec)
-    assert submit_replication(job_spec) == first
-    with reading() as session:
-        assert len(jobs.list_jobs(session)) == len(plan(job_spec)) == len(first)
 
 
 def test_after_a_failure_it_goes_on_with_what_is_not_done(job_spec: Replicate) -> None:
@@ -166,14 +162,17 @@ def test_what_a_done_job_made_and_somebody_deleted_is_made_again(job_spec: Repli
         assert again[0] in jobs_of(session, job_spec)["s0 seed"].after  # or it would find no such domain
 
 
-def test_more_seeds_keep_the_jobs_of_the_first_ones(job_spec: Replicate) -> None:
-    first = submit_replication(job_spec)
-    more = submit_replication(job_spec.model_copy(update={"seeds": 3}))
+def test_asking_again_adds_no_job_and_more_seeds_keep_those_there_are(any_spec: Replicate) -> None:
+    first = submit_replication(any_spec)
+    assert submit_replication(any_spec) == first
+    with reading() as session:
+        assert len(jobs.list_jobs(session, limit=500)) == len(plan(any_spec)) == len(first)
+    more = submit_replication(changed(any_spec, seeds=3))
     assert set(first[:-1]) < set(more)
     assert first[-1] not in more  # a report on three seeds is another report
     with reading() as session:
-        assert [one.seeds for one in replications(session)] == [3]
-        assert find_replication(session, "rep").seeds == 3
+        assert [(one.paper, one.seeds) for one in replications(session)] == [(any_spec.paper, 3)]
+        assert len(jobs_of(session, any_spec)) == len(first)
 
 
 def test_a_report_of_fewer_seeds_in_between_does_not_make_it_one_of_fewer(job_spec: Replicate) -> None:
@@ -206,10 +205,13 @@ def test_a_size_that_has_changed_since_changes_no_started_replication(
     assert spec_for_folder(folder, "new", "smoke", 2).budget == other
 
 
-@pytest.mark.parametrize(("name", "domain"), [("r" * 75, "books"), ("my-replication", "b" * 70)])
-def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name(name: str, domain: str) -> None:
-    with pytest.raises(BadSpecError, match=r"at most 80 characters, but “.*” would have"):
-        spec_for_domains([domain, "news"], ["tweets"], name, "smoke", 1)
+@pytest.mark.parametrize(
+    ("paper", "name", "domain"),
+    [*((paper, "r" * 75, "books") for paper in PAPERS), ("demix", "my-replication", "b" * 70)],
+)
+def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name(paper: str, name: str, domain: str) -> None:
+    with pytest.raises(BadSpecError, match=r"at most [78]0 characters, but “.*” would have"):
+        spec_for_domains([domain, "news", "law"], ["tweets"], name, "smoke", 1, paper=paper)
 
 
 @pytest.mark.parametrize("file", ["a,b.jsonl", "n" * 90 + ".jsonl"])

@@ -119,10 +119,7 @@ def _command(spec: Replicate) -> str:
 def print_plan(spec: Replicate, as_json: bool) -> None:
     """Prints the jobs, the time and the disk that are left, and what cannot be tested."""
     expected = forecast_of(spec)
-    if as_json:
-        print_json(expected)
-    else:
-        _print_forecast(expected)
+    print_json(expected) if as_json else _print_forecast(expected)
 
 
 def _print_plans(plans: Sequence[Forecast]) -> None:
