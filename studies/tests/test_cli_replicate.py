@@ -12,6 +12,7 @@ import pytest
 from engine.analysis.pace import Pace
 from jobs.attempt.attempt import run_here
 from jobs.queue.local_runner import cards_of
+from studies.tests.conftest import write_texts
 from ui.cli.app import main
 from workbench.job_records import jobs, leases
 from workbench.registry.database import reading, transaction
@@ -25,15 +26,6 @@ from workbench_studies.running import submission
 from workbench_studies.running.submission import find_replication, replications, spec_for_folder
 
 pytestmark = pytest.mark.usefixtures("home")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for name in ("train/law", "train/sea", "novel/poems"):
-        path = tmp_path / "text" / f"{name}.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("One text.\n\nAnother text.\n", encoding="utf-8")
-    return tmp_path / "text"
 
 
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -127,8 +119,7 @@ def test_another_paper_is_requested_likewise_and_listed_beside(
 def test_which_domains_are_adapted_to_and_which_is_retained_can_be_chosen(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("books", "cs"):
-        (folder / "train" / f"{name}.txt").write_text("One text.\n\nAnother text.\n", encoding="utf-8")
+    write_texts(folder, "train/books", "train/cs")
     ask(capsys, "mode", str(folder), "--size", "smoke", "--seeds", "1")
     ask(capsys, "mode", str(folder), "--size", "smoke", "--seeds", "1", "--name", "two", "--targets", "sea,books")
     with reading() as session:
@@ -224,8 +215,7 @@ def test_two_reports_are_compared_by_name_by_id_and_by_file(
 def test_all_papers_are_started_by_one_command_and_kept_only_when_finished(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("books", "cs"):
-        (folder / "train" / f"{name}.txt").write_text("One text.\n\nAnother text.\n", encoding="utf-8")
+    write_texts(folder, "train/books", "train/cs")
     shown = ask(capsys, "all", str(folder), "--size", "smoke", "--seeds", "1", "--name", "second")
     names = [one["name"] for one in shown["replications"]]
     assert names == ["second-demix-smoke", "second-cbtm-smoke", "second-mode-smoke"]
@@ -287,8 +277,7 @@ def test_a_plan_counts_the_documents_of_novel_files_as_they_will_be_cut_and_the_
 
 
 def test_all_papers_take_the_options_of_each(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("books", "cs"):
-        (folder / "train" / f"{name}.txt").write_text("One text.\n\nAnother text.\n", encoding="utf-8")
+    write_texts(folder, "train/books", "train/cs")
     (tmp_path / "tasks").mkdir()
     chosen = ["--removed", "sea", "--targets", "sea,books", "--retention", "law", "--tasks", str(tmp_path / "tasks")]
     assert main(["replicate", "all", str(folder), "--size", "smoke", "--tasks", str(tmp_path / "none")]) == 2
@@ -307,8 +296,7 @@ def test_a_plan_of_all_papers_starts_nothing_and_adds_them_up(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(submission, "measure_pace", lambda *_: Pace(1000.0, 4000.0, 2.0, 10_000, "cpu"))
-    for name in ("books", "cs"):
-        (folder / "train" / f"{name}.txt").write_text("One text.\n\nAnother text.\n", encoding="utf-8")
+    write_texts(folder, "train/books", "train/cs")
     plans = ask(capsys, "all", str(folder), "--size", "smoke", "--plan")["plans"]
     assert [one["name"] for one in plans] == ["demix-smoke", "cbtm-smoke", "mode-smoke"]
     assert main(["replicate", "all", str(folder), "--size", "smoke", "--plan"]) == 0

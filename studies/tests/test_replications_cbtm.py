@@ -12,7 +12,6 @@ from workbench.errors import BadSpecError
 from workbench.job_records import jobs
 from workbench.kinds.analysis import Classify
 from workbench.kinds.data import ImportCorpus
-from workbench.kinds.parse_spec import parse_spec
 from workbench.kinds.training.mixtures import MakeMixture
 from workbench.registry.database import reading, transaction
 from workbench_studies.cbtm.names import DENSE, SIZES, arms_of, balanced, shared
@@ -45,15 +44,6 @@ def test_a_family_without_a_mixture_of_experts_has_none_in_its_plan(job_spec: Re
         f"s{seed} {key}" for seed in range(2) for key in ("copied seed", "moe", "moe less", "test moe", "test moe less")
     }
     assert SIZES["small"].moe is None  # OPT
-
-
-def test_a_replication_started_before_keeps_its_jobs_and_gets_what_is_new(job_spec: ReplicateCbtm) -> None:
-    """As its spec was stored then: without the knobs of the mixture of experts."""
-    stored = job_spec.model_dump(mode="json")
-    del stored["budget"]["moe"]
-    again = parse_spec(stored)
-    assert again == job_spec
-    assert submit_replication(again) == submit_replication(job_spec)
 
 
 @pytest.mark.parametrize("size", SIZES)

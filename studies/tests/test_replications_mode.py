@@ -46,18 +46,21 @@ def test_the_backbone_never_saw_the_targets_and_all_arms_begin_from_its_copy(job
     assert all(set(one.domains) <= {"cs", "law"} for one in others)
 
 
-def test_a_replication_started_with_a_backbone_per_seed_continues_with_them(job_spec: ReplicateMode) -> None:
-    started = changed(job_spec, budget=replace(job_spec.budget, shared_backbone=False))
-    ids = submit_replication(started)
+@pytest.mark.parametrize("option", ["shared_backbone", "own_starts"])
+def test_a_replication_started_before_an_option_was_there_continues_without_it(
+    job_spec: ReplicateMode, option: str
+) -> None:
+    ids = submit_replication(changed(job_spec, budget=replace(job_spec.budget, **{option: False})))
     with transaction() as session:
         job = session.get_one(Job, ids[-1])
-        kept = {name: shown for name, shown in job.spec["budget"].items() if name != "shared_backbone"}
+        kept = {name: shown for name, shown in job.spec["budget"].items() if name != option}
         job.spec = {**job.spec, "budget": kept}
     again = spec_for_domains(DOMAINS, ["tweets"], "rep", "smoke", 2, paper="mode")
     trained = [step.spec for step in plan(again) if isinstance(step.spec, TrainJoint | TrainMode)]
-    assert {(one.seed_model, one.training.seed) for one in trained} == {
-        (f"rep-s{seed}{of}", seed) for seed in range(2) for of in ("", "-backbone")
-    }
+    pairs = {(one.seed_model, one.training.seed) for one in trained if one.seed_model.endswith("-backbone")}
+    backbones = (0, 1) if option == "shared_backbone" else (0, 0)
+    assert pairs == {(f"rep-s{backbones[seed]}-backbone", seed) for seed in range(2)}
+    assert (set(starts_of(again)) == {0, 1, 2}) is (option == "own_starts")
     assert submit_replication(again) == ids
 
 
@@ -90,18 +93,6 @@ def starts_of(job_spec: Replicate) -> list[int]:
         step.spec for step in plan(job_spec) if isinstance(step.spec, TrainMode) and step.spec.shape.init == "random"
     ]
     return [spec.shape.seed + number for spec in specs for number in range(spec.num_parts)]
-
-
-def test_a_replication_started_with_shared_starts_continues_with_them(job_spec: ReplicateMode) -> None:
-    started = changed(job_spec, budget=replace(job_spec.budget, own_starts=False))
-    ids = submit_replication(started)
-    with transaction() as session:
-        job = session.get_one(Job, ids[-1])
-        budget = {name: shown for name, shown in job.spec["budget"].items() if name != "own_starts"}  # as it was kept
-        job.spec = {**job.spec, "budget": budget}
-    again = spec_for_domains(DOMAINS, ["tweets"], "rep", "smoke", 2, paper="mode")
-    assert set(starts_of(again)) == {0, 1, 2}
-    assert submit_replication(again) == ids
 
 
 def test_roles_are_those_named_or_the_first_ones() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.queue.submit import run_now
+from studies.tests.conftest import write_texts
 from tests.ui.studio.test_action_twins import STREAMLIT, calls_in, is_command, label_of
 from tests.ui.studio.test_studio_pages import complaints, output
 from tests.ui.studio.visits import open_page
@@ -27,11 +28,7 @@ pytestmark = pytest.mark.usefixtures("home", "folders_named")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in ("train/law", "train/<b>sea", "novel/poems"):
-        path = tmp_path / "text" / f"{name}.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("One text.\n\nAnother text.\n", encoding="utf-8")
-    return tmp_path / "text"
+    return write_texts(tmp_path / "text", "train/law", "train/<b>sea", "novel/poems")
 
 
 @pytest.fixture
