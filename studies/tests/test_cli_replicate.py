@@ -23,7 +23,7 @@ from workbench_studies.papers.catalog import plan
 from workbench_studies.papers.forecast import forecast
 from workbench_studies.papers.kept import read_kept
 from workbench_studies.running import submission
-from workbench_studies.running.submission import find_replication, replications, spec_for_folder
+from workbench_studies.running.submission import find_replication, new_spec, replications
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -39,7 +39,7 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 def test_a_folder_is_requested_once_and_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1")
     assert first["name"] == "demix-smoke"
-    assert len(first["jobs"]) == len(plan(spec_for_folder(folder, "demix-smoke", "smoke", 1)))
+    assert len(first["jobs"]) == len(plan(new_spec("demix", "demix-smoke", "smoke", 1, folder=folder)))
     assert ask(capsys, "demix", "--name", "demix-smoke", "--size", "smoke") == first
     (row,) = ask(capsys, "list")
     assert (row["name"], row["seeds"], row["done"], row["report"]) == ("demix-smoke", 1, 0, None)
@@ -56,7 +56,7 @@ def test_a_report_of_nothing_marks_nothing_as_tested(folder: Path, capsys: pytes
     assert main(["replicate", "show", "early"]) == 0
     message = capsys.readouterr().out
     assert "DEMix (naive) has less perplexity" in message
-    number = len(plan(spec_for_folder(folder, "early", "smoke", SEEDS))) - 1
+    number = len(plan(new_spec("demix", "early", "smoke", SEEDS, folder=folder))) - 1
     assert f"{number} jobs are not done: {number} queued." in message
 
 
@@ -76,7 +76,7 @@ def test_what_is_paused_is_shown_with_the_next_step_and_waits_for_no_worker(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ids = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1", "--name", "rep")["jobs"]
-    job_spec = spec_for_folder(folder, "rep", "smoke", 1)
+    job_spec = new_spec("demix", "rep", "smoke", 1, folder=folder)
     assert "Start a worker" in describe_state(job_spec, cards_of(ids))
     with transaction() as session:
         jobs.request_stop(session, ids[0], "pause")
@@ -103,7 +103,7 @@ def test_another_paper_is_requested_likewise_and_listed_beside(
 ) -> None:
     first = ask(capsys, "cbtm", str(folder), "--size", "smoke", "--seeds", "1")
     assert first["name"] == "cbtm-smoke"
-    assert len(first["jobs"]) == len(plan(spec_for_folder(folder, "cbtm-smoke", "smoke", 1, paper="cbtm")))
+    assert len(first["jobs"]) == len(plan(new_spec("cbtm", "cbtm-smoke", "smoke", 1, folder=folder)))
     assert ask(capsys, "cbtm", "--name", "cbtm-smoke")["jobs"] == first["jobs"]
     ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1")
     assert {(row["name"], row["paper"]) for row in ask(capsys, "list")} == {
@@ -174,7 +174,7 @@ def test_a_plan_starts_nothing_and_names_what_cannot_be_tested(
     monkeypatch.setattr(submission, "measure_pace", lambda *_: Pace(1000.0, 4000.0, 2.0, 10_000, "cpu"))
     for paper in ("demix", "cbtm"):
         shown = ask(capsys, paper, str(folder), "--size", "smoke", "--seeds", "1", "--plan")
-        steps = plan(spec_for_folder(folder, f"{paper}-smoke", "smoke", 1, paper=paper))
+        steps = plan(new_spec(paper, f"{paper}-smoke", "smoke", 1, folder=folder))
         assert (shown["num_jobs"], sum(shown["jobs"].values()), shown["num_done"]) == (len(steps), len(steps), 0)
         least = shown["trained_tokens"] / 1000 + shown["scored_tokens"] / 4000 + 2 * len(steps)
         assert shown["seconds"] == pytest.approx(least)
@@ -268,7 +268,7 @@ def test_a_plan_counts_the_documents_of_novel_files_as_they_will_be_cut_and_the_
     def few(spec: Replicate) -> dict[str, int]:
         return {one.domain: one.about for one in forecast(spec, pace).few_documents}
 
-    demix = spec_for_folder(folder, "plan", "tiny", 1)
+    demix = new_spec("demix", "plan", "tiny", 1, folder=folder)
     assert few(demix) == {"poems": 0, "half": 30}
     cut = [text.model_copy(update={"piece_length": 50}) for text in demix.imports]
     assert few(demix.model_copy(update={"imports": cut})) == {"poems": 0}  # of each document three pieces

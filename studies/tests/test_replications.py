@@ -25,13 +25,12 @@ from workbench_studies.demix.names import SIZES
 from workbench_studies.papers.catalog import PAPERS, plan
 from workbench_studies.running.replicate import _facts
 from workbench_studies.running.submission import (
-    changed,
     find_replication,
     jobs_of,
+    new_spec,
     replications,
-    spec_for_domains,
-    spec_for_folder,
     submit_replication,
+    with_fields,
 )
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -51,14 +50,14 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def job_spec(folder: Path) -> Replicate:
-    return spec_for_folder(folder, "rep", "smoke", 2)
+    return new_spec("demix", "rep", "smoke", 2, folder=folder)
 
 
 @pytest.fixture(params=PAPERS)
 def any_spec(folder: Path, request: pytest.FixtureRequest) -> Replicate:
     """Of any paper, with enough domains for each."""
     (folder / "train" / "law.jsonl").write_text((folder / "train" / "books.jsonl").read_text(), encoding="utf-8")
-    return spec_for_folder(folder, "rep", "smoke", 2, paper=request.param)
+    return new_spec(request.param, "rep", "smoke", 2, folder=folder)
 
 
 def end(job_id: str, state: str = "done") -> None:
@@ -88,14 +87,14 @@ def test_files_become_domains_and_only_small_groups_stay_together(job_spec: Repl
 def test_a_folder_with_too_few_domains_is_refused_with_its_place(folder: Path, missing: str) -> None:
     (folder / missing).unlink()
     with pytest.raises(CorpusError, match=missing.split("/")[0]):
-        spec_for_folder(folder, "rep", "smoke", 2)
+        new_spec("demix", "rep", "smoke", 2, folder=folder)
 
 
 def test_domains_of_the_registry_are_refused_when_named_twice_or_too_few() -> None:
     with pytest.raises(BadSpecError, match="Name each domain once"):
-        spec_for_domains(["a", "b"], ["a"], "rep", "smoke", 1)
+        new_spec("demix", "rep", "smoke", 1, domains=["a", "b"], novel=["a"])
     with pytest.raises(BadSpecError, match="at least 2"):
-        spec_for_domains(["a"], ["b"], "rep", "smoke", 1)
+        new_spec("demix", "rep", "smoke", 1, domains=["a"], novel=["b"])
 
 
 def test_every_step_comes_after_what_it_needs(any_spec: Replicate) -> None:
@@ -167,7 +166,7 @@ def test_asking_again_adds_no_job_and_more_seeds_keep_those_there_are(any_spec: 
     assert submit_replication(any_spec) == first
     with reading() as session:
         assert len(jobs.list_jobs(session, limit=500)) == len(plan(any_spec)) == len(first)
-    more = submit_replication(changed(any_spec, seeds=3))
+    more = submit_replication(with_fields(any_spec, seeds=3))
     assert set(first[:-1]) < set(more)
     assert first[-1] not in more  # a report on three seeds is another report
     with reading() as session:
@@ -184,7 +183,7 @@ def test_a_report_of_fewer_seeds_in_between_does_not_make_it_one_of_fewer(job_sp
 
 def test_a_name_that_something_else_has_is_refused_and_leaves_nothing(job_spec: Replicate, folder: Path) -> None:
     submit_replication(job_spec)
-    other = changed(spec_for_folder(folder, "rep", "smoke", 2), size="tiny", budget=SIZES["tiny"])
+    other = with_fields(new_spec("demix", "rep", "smoke", 2, folder=folder), size="tiny", budget=SIZES["tiny"])
     with pytest.raises(BadSpecError, match="exists already"):
         submit_replication(other)
     with reading() as session:
@@ -200,9 +199,9 @@ def test_a_size_that_has_changed_since_changes_no_started_replication(
     with reading() as session:
         started = find_replication(session, "rep")
     assert started.budget.test_tokens == 1024
-    assert spec_for_folder(folder, "rep", "smoke", 2) == started  # asked for again, it goes on as it was
+    assert new_spec("demix", "rep", "smoke", 2, folder=folder) == started  # asked for again, it goes on as it was
     assert submit_replication(started) == first
-    assert spec_for_folder(folder, "new", "smoke", 2).budget == other
+    assert new_spec("demix", "new", "smoke", 2, folder=folder).budget == other
 
 
 @pytest.mark.parametrize(
@@ -211,14 +210,14 @@ def test_a_size_that_has_changed_since_changes_no_started_replication(
 )
 def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name(paper: str, name: str, domain: str) -> None:
     with pytest.raises(BadSpecError, match=r"at most [78]0 characters, but “.*” would have"):
-        spec_for_domains([domain, "news", "law"], ["tweets"], name, "smoke", 1, paper=paper)
+        new_spec(paper, name, "smoke", 1, domains=[domain, "news", "law"], novel=["tweets"])
 
 
 @pytest.mark.parametrize("file", ["a,b.jsonl", "n" * 90 + ".jsonl"])
 def test_a_file_whose_name_cannot_be_a_domains_is_refused_by_its_name(folder: Path, file: str) -> None:
     (folder / "train" / "news.jsonl").rename(folder / "train" / file)
     with pytest.raises(BadSpecError, match=f"{file} is not a valid name for a domain: name: a name must"):
-        spec_for_folder(folder, "rep", "smoke", 2)
+        new_spec("demix", "rep", "smoke", 2, folder=folder)
 
 
 def test_no_step_of_a_plan_parses_all_jobs_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +226,7 @@ def test_no_step_of_a_plan_parses_all_jobs_before_it(monkeypatch: pytest.MonkeyP
     with transaction() as session:
         for name in names:
             jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
-    job_spec = spec_for_domains(names[:8], names[8:], "rep", "smoke", 20)
+    job_spec = new_spec("demix", "rep", "smoke", 20, domains=names[:8], novel=names[8:])
     parsed, parse_as = [], specs.parse_as
     monkeypatch.setattr(specs, "parse_as", lambda *given: parsed.append(given) or parse_as(*given))
     num_steps = len(submit_replication(job_spec))
@@ -239,9 +238,9 @@ def test_no_step_of_a_plan_parses_all_jobs_before_it(monkeypatch: pytest.MonkeyP
 
 def test_the_same_text_is_imported_once_and_other_text_gets_another_name(job_spec: Replicate, folder: Path) -> None:
     submit_replication(job_spec)
-    again = spec_for_folder(folder, "again", "smoke", 1)
+    again = new_spec("demix", "again", "smoke", 1, folder=folder)
     assert again.imports == job_spec.imports
-    bounded = spec_for_folder(folder, "bounded", "tiny", 1)  # tiny reads less of it
+    bounded = new_spec("demix", "bounded", "tiny", 1, folder=folder)  # tiny reads less of it
     assert bounded.domains == ["bounded-books", "bounded-news"]
 
 

@@ -17,7 +17,7 @@ from workbench.registry.database import reading, transaction
 from workbench_studies.cbtm.names import DENSE, SIZES, arms_of, balanced, shared
 from workbench_studies.cbtm.spec import ReplicateCbtm
 from workbench_studies.papers.catalog import plan
-from workbench_studies.running.submission import changed, replications, spec_for_domains, submit_replication
+from workbench_studies.running.submission import new_spec, replications, submit_replication, with_fields
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -28,9 +28,9 @@ def job_spec() -> ReplicateCbtm:
     with transaction() as session:
         for name in ("law", "sea", "tweets"):
             jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
-    result = spec_for_domains(["law", "sea"], ["tweets"], "rep", "smoke", 2, paper="cbtm")
+    result = new_spec("cbtm", "rep", "smoke", 2, domains=["law", "sea"], novel=["tweets"])
     assert isinstance(result, ReplicateCbtm)
-    return changed(result, budget=replace(result.budget, moe_seeds=None, smaller=None))
+    return with_fields(result, budget=replace(result.budget, moe_seeds=None, smaller=None))
 
 
 def test_dense_and_the_closely_examined_clusters_come_first(job_spec: ReplicateCbtm) -> None:
@@ -39,7 +39,7 @@ def test_dense_and_the_closely_examined_clusters_come_first(job_spec: ReplicateC
 
 
 def test_a_family_without_a_mixture_of_experts_has_none_in_its_plan(job_spec: ReplicateCbtm) -> None:
-    without = plan(changed(job_spec, budget=replace(job_spec.budget, moe=None)))
+    without = plan(with_fields(job_spec, budget=replace(job_spec.budget, moe=None)))
     assert {step.key for step in plan(job_spec)} - {step.key for step in without} == {
         f"s{seed} {key}" for seed in range(2) for key in ("copied seed", "moe", "moe less", "test moe", "test moe less")
     }
@@ -67,7 +67,7 @@ def test_one_cluster_trains_as_the_spec_says() -> None:
 
 def test_tasks_are_classified_after_all_models_that_answer_are_there(job_spec: ReplicateCbtm, tmp_path: Path) -> None:
     before = submit_replication(job_spec)
-    requested = changed(job_spec, tasks=str(tmp_path))
+    requested = with_fields(job_spec, tasks=str(tmp_path))
     steps = {step.key: step for step in plan(requested)}
     assert set(steps["s0 tasks"].after) == {"s0 k2", "s0 k1 0", "s0 seed model"}
     spec = steps["s0 tasks"].spec
@@ -79,8 +79,8 @@ def test_tasks_are_classified_after_all_models_that_answer_are_there(job_spec: R
 def test_two_papers_cannot_share_a_name(job_spec: ReplicateCbtm) -> None:
     submit_replication(job_spec)
     with pytest.raises(BadSpecError, match="replication of another paper \\(cbtm\\)"):
-        spec_for_domains(["law", "sea"], ["tweets"], "rep", "smoke", 2)
-    submit_replication(spec_for_domains(["law", "sea"], ["tweets"], "other", "smoke", 1))
+        new_spec("demix", "rep", "smoke", 2, domains=["law", "sea"], novel=["tweets"])
+    submit_replication(new_spec("demix", "other", "smoke", 1, domains=["law", "sea"], novel=["tweets"]))
     with reading() as session:
         assert {(one.name, one.paper) for one in replications(session)} == {("rep", "cbtm"), ("other", "demix")}
 
@@ -93,7 +93,7 @@ def test_every_name_that_is_taken_gives_a_plan(letters: int) -> None:
             jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
     name = "r" * letters
     if letters + len("-s0-k2-standardise") <= 70:
-        assert plan(spec_for_domains(["law", "sea"], ["tweets"], name, "smoke", 1, paper="cbtm"))
+        assert plan(new_spec("cbtm", name, "smoke", 1, domains=["law", "sea"], novel=["tweets"]))
     else:
         with pytest.raises(BadSpecError, match=r"at most 70 characters, but “.*” would have"):
-            spec_for_domains(["law", "sea"], ["tweets"], name, "smoke", 1, paper="cbtm")
+            new_spec("cbtm", name, "smoke", 1, domains=["law", "sea"], novel=["tweets"])

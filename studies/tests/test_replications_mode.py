@@ -19,7 +19,7 @@ from workbench_studies.mode.arms import SIZES
 from workbench_studies.mode.names import roles
 from workbench_studies.mode.spec import ReplicateMode
 from workbench_studies.papers.catalog import plan
-from workbench_studies.running.submission import changed, spec_for_domains, submit_replication
+from workbench_studies.running.submission import new_spec, submit_replication, with_fields
 
 pytestmark = pytest.mark.usefixtures("home")
 DOMAINS = ["books", "cs", "law", "wiki"]
@@ -31,7 +31,7 @@ def job_spec() -> ReplicateMode:
     with transaction() as session:
         for name in (*DOMAINS, "tweets"):
             jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
-    result = spec_for_domains(DOMAINS, ["tweets"], "rep", "smoke", 2, paper="mode")
+    result = new_spec("mode", "rep", "smoke", 2, domains=DOMAINS, novel=["tweets"])
     assert isinstance(result, ReplicateMode)
     return result
 
@@ -50,12 +50,12 @@ def test_the_backbone_never_saw_the_targets_and_all_arms_begin_from_its_copy(job
 def test_a_replication_started_before_an_option_was_there_continues_without_it(
     job_spec: ReplicateMode, option: str
 ) -> None:
-    ids = submit_replication(changed(job_spec, budget=replace(job_spec.budget, **{option: False})))
+    ids = submit_replication(with_fields(job_spec, budget=replace(job_spec.budget, **{option: False})))
     with transaction() as session:
         job = session.get_one(Job, ids[-1])
         kept = {name: shown for name, shown in job.spec["budget"].items() if name != option}
         job.spec = {**job.spec, "budget": kept}
-    again = spec_for_domains(DOMAINS, ["tweets"], "rep", "smoke", 2, paper="mode")
+    again = new_spec("mode", "rep", "smoke", 2, domains=DOMAINS, novel=["tweets"])
     trained = [step.spec for step in plan(again) if isinstance(step.spec, TrainJoint | TrainMode)]
     pairs = {(one.seed_model, one.training.seed) for one in trained if one.seed_model.endswith("-backbone")}
     backbones = (0, 1) if option == "shared_backbone" else (0, 0)
@@ -67,7 +67,7 @@ def test_a_replication_started_before_an_option_was_there_continues_without_it(
 @pytest.mark.parametrize("size", SIZES)
 def test_all_trainings_have_equal_batches_and_as_many_steps_but_those_that_are_about_steps(size: str) -> None:
     budget = SIZES[size]  # type: ignore[index]
-    job_spec = spec_for_domains(DOMAINS, [], "rep", size, 1, paper="mode")  # type: ignore[arg-type]
+    job_spec = new_spec("mode", "rep", size, 1, domains=DOMAINS, novel=[])  # type: ignore[arg-type]
     steps: list[int] = []
     for step in plan(job_spec):
         match step.spec:
@@ -82,7 +82,7 @@ def test_all_trainings_have_equal_batches_and_as_many_steps_but_those_that_are_a
 
 @pytest.mark.parametrize("size", SIZES)
 def test_no_two_trainings_of_a_new_replication_start_alike(size: str) -> None:
-    job_spec = spec_for_domains(DOMAINS, [], "rep", size, 20, paper="mode")  # type: ignore[arg-type]
+    job_spec = new_spec("mode", "rep", size, 20, domains=DOMAINS, novel=[])  # type: ignore[arg-type]
     starts = starts_of(job_spec)
     assert len(set(starts)) == len(starts) > 20
 
@@ -108,12 +108,12 @@ def test_targets_that_are_no_two_other_training_domains_are_refused(
     job_spec: ReplicateMode, fields: dict[str, list[str]]
 ) -> None:
     with pytest.raises(BadSpecError, match=r"two targets and another domain to retain.*books, cs, law, wiki"):
-        changed(job_spec, **fields)
+        with_fields(job_spec, **fields)
 
 
 def test_two_domains_are_too_few() -> None:
     with pytest.raises(BadSpecError, match="targets: give at least 2, not 1"):
-        spec_for_domains(DOMAINS[:2], [], "rep", "smoke", 1, paper="mode")
+        new_spec("mode", "rep", "smoke", 1, domains=DOMAINS[:2], novel=[])
 
 
 def test_everything_it_makes_has_a_name_of_its_list(job_spec: ReplicateMode) -> None:

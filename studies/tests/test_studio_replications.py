@@ -20,7 +20,7 @@ from workbench_studies.core.sizes import SEEDS
 from workbench_studies.core.spec import Replicate
 from workbench_studies.front.screens import PAGE
 from workbench_studies.papers.catalog import plan
-from workbench_studies.running.submission import spec_for_folder, submit_replication
+from workbench_studies.running.submission import new_spec, submit_replication
 
 STUDIO = str(Path(__file__).parents[2] / "ui" / "studio" / "app.py")
 pytestmark = pytest.mark.usefixtures("home", "folders_named")
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def job_spec(folder: Path) -> Replicate:
-    return spec_for_folder(folder, "rep", "smoke", 1)
+    return new_spec("demix", "rep", "smoke", 1, folder=folder)
 
 
 def test_nothing_reproduced_yet_offers_the_form_and_one_click_submits_all_jobs(folder: Path) -> None:
@@ -44,7 +44,9 @@ def test_nothing_reproduced_yet_offers_the_form_and_one_click_submits_all_jobs(f
     app.button(key="replication.submit").click().run()
     assert not complaints(app)
     with reading() as session:
-        assert len(jobs.list_jobs(session)) == len(plan(spec_for_folder(folder, "demix-smoke", "smoke", SEEDS)))
+        assert len(jobs.list_jobs(session)) == len(
+            plan(new_spec("demix", "demix-smoke", "smoke", SEEDS, folder=folder))
+        )
     assert "0 of " in output(app)
 
 
@@ -57,7 +59,7 @@ def test_another_paper_has_its_sizes_its_name_and_its_command(folder: Path) -> N
     assert not complaints(app)
     with reading() as session:
         assert len(jobs.list_jobs(session, limit=500)) == len(
-            plan(spec_for_folder(folder, "cbtm-smoke", "smoke", SEEDS, paper="cbtm"))
+            plan(new_spec("cbtm", "cbtm-smoke", "smoke", SEEDS, folder=folder))
         )
     assert "C-BTM, smoke" in output(app)
 

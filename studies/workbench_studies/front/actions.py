@@ -35,14 +35,13 @@ from workbench_studies.papers.forecast import Forecast
 from workbench_studies.papers.todays_rule import in_todays_words
 from workbench_studies.running.stored_results import REPORT, newest_report
 from workbench_studies.running.submission import (
-    changed,
     find_replication,
     forecast_of,
     jobs_of,
+    new_spec,
     replications,
-    spec_for_domains,
-    spec_for_folder,
     submit_replication,
+    with_fields,
 )
 
 # which replication ---------------------------------------------------------------------------------
@@ -62,14 +61,13 @@ def spec_of(
     name, text = name or f"{paper}-{size or SIZE}", (split_commas(domains), split_commas(novel))
     if folder and any(text):
         raise BadUsageError("FOLDER and --domains or --novel are both given.", "Give one of them.")
-    if folder:
-        spec = spec_for_folder(Path(folder).expanduser().absolute(), name, size or SIZE, seeds, paper=paper)
-    elif any(text):
-        spec = spec_for_domains(*text, name, size or SIZE, seeds, paper=paper)
+    if folder or any(text):
+        path = Path(folder).expanduser().absolute() if folder else None
+        spec = new_spec(paper, name, size or SIZE, seeds, folder=path, domains=text[0], novel=text[1])
     else:
         spec = _existing(paper, name, size, seeds)
     fields = _own(spec, **own)
-    return changed(spec, **fields) if fields else spec
+    return with_fields(spec, **fields) if fields else spec
 
 
 def _existing(paper: str, name: str, size: SizeName | None, seeds: int | None) -> Replicate:
@@ -84,7 +82,7 @@ def _existing(paper: str, name: str, size: SizeName | None, seeds: int | None) -
             f"“{name}” was started with the size {spec.size}, not {size}.",
             "Omit --size, or start another replication: give FOLDER and another --name.",
         )
-    return changed(spec, seeds=seeds) if seeds else spec
+    return with_fields(spec, seeds=seeds) if seeds else spec
 
 
 def _own(

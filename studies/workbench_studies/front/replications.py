@@ -43,9 +43,8 @@ from workbench_studies.running.stored_results import newest_report
 from workbench_studies.running.submission import (
     find_replication,
     jobs_of,
+    new_spec,
     replications,
-    spec_for_domains,
-    spec_for_folder,
     submit_replication,
 )
 
@@ -151,13 +150,13 @@ def _draw_text(is_folder: bool) -> dict[str, Any]:
 
 def _spec(paper: Paper, answers: dict[str, Any], name: str, size: SizeName, seeds: int) -> Replicate:
     if "folder" not in answers:
-        return spec_for_domains(answers["domains"], answers["novel"], name, size, seeds, paper=paper.name)
+        return new_spec(paper.name, name, size, seeds, **answers)
     if not answers["folder"].strip():
         raise BadSpecError(["folder: give the path of a folder with train/ and novel/."])
     folder = Path(answers["folder"]).expanduser().absolute()
     require_readable([folder])
     require_readable([folder / "train", folder / "novel"])  # either may be a link
-    return spec_for_folder(folder, name, size, seeds, paper=paper.name)
+    return new_spec(paper.name, name, size, seeds, folder=folder)
 
 
 def _command(paper: Paper, answers: dict[str, Any], name: str, size: str, seeds: int) -> str:

@@ -40,72 +40,47 @@ _NUM_CHECKED = 1000  # records
 # what to make from which text ----------------------------------------------------------------------
 
 
-def spec_for_folder(
-    folder: Path, name: str, size: SizeName, seeds: int | None = None, *, paper: str = "demix"
-) -> Replicate:
-    """The spec of a replication on the files of `folder`/train and `folder`/novel, each a domain named after its file.
-
-    If a domain of that name has other text, the new domain is named NAME-DOMAIN. Without `seeds`, the replication of
-    this name keeps its number.
-    """
-    with database.reading() as session:
-        budget, seeds = _budget_and_seeds(session, paper, name, size, seeds)
-        imports = list(_imports(session, folder, name, budget))
-    domains, novel = ([text.name for text in imports if text.role == role] for role in ("train", "novel"))
-    return _spec(paper, domains, novel, name, size, seeds, budget, imports)
-
-
-def spec_for_domains(
-    domains: Sequence[str],
-    novel: Sequence[str],
+def new_spec(
+    paper: str,
     name: str,
     size: SizeName,
     seeds: int | None = None,
     *,
-    paper: str = "demix",
+    folder: Path | None = None,
+    domains: Sequence[str] = (),
+    novel: Sequence[str] = (),
 ) -> Replicate:
-    """The spec of a replication on imported domains; raises BadSpecError when they are too few or repeated."""
+    """The spec of a replication on imported domains, or on the files of `folder`/train and `folder`/novel.
+
+    Each file is a domain named after it, or NAME-DOMAIN if a domain of that name has other text. An existing
+    replication of this name keeps its budget at the same size, and without `seeds` their number. Raises BadSpecError
+    when domains are too few or repeated.
+    """
     with database.reading() as session:
-        budget, seeds = _budget_and_seeds(session, paper, name, size, seeds)
-    return _spec(paper, domains, novel, name, size, seeds, budget)
-
-
-def changed(spec: Replicate, **fields: Any) -> Replicate:
-    """A validated copy of the spec with other fields."""
-    return cast(Replicate, parse_spec(spec.model_dump() | fields))
-
-
-def _spec(
-    paper: str,
-    domains: Sequence[str],
-    novel: Sequence[str],
-    name: str,
-    size: SizeName,
-    seeds: int,
-    budget: Size,
-    imports: Sequence[ImportCorpus] = (),
-) -> Replicate:
+        existing = next((spec for spec in replications(session) if spec.name == name), None)
+        if existing and existing.paper != paper:
+            problem = f"“{name}” is a replication of another paper ({existing.paper})."
+            raise BadSpecError([problem], "Choose another name.")
+        budget = existing.budget if existing and existing.size == size else PAPERS[paper].sizes[size]
+        imports = list(_imports(session, folder, name, budget)) if folder else []
+    if folder:
+        domains, novel = ([text.name for text in imports if text.role == role] for role in ("train", "novel"))
     spec = {
         "kind": PAPERS[paper].kind,
         "name": name,
         "size": size,
         "budget": budget,
-        "seeds": seeds,
+        "seeds": seeds or (existing.seeds if existing else SEEDS),
         "domains": list(domains),
         "novel": list(novel),
-        "imports": [spec.model_dump() for spec in imports],
+        "imports": [text.model_dump() for text in imports],
     }
     return cast(Replicate, parse_spec(spec | PAPERS[paper].defaults(budget, domains)))
 
 
-def _budget_and_seeds(session: Session, paper: str, name: str, size: SizeName, seeds: int | None) -> tuple[Size, int]:
-    """Those of an existing replication of this name, the budget only at the same size; else today's."""
-    existing = next((spec for spec in replications(session) if spec.name == name), None)
-    if existing and existing.paper != paper:
-        problem = f"“{name}” is a replication of another paper ({existing.paper})."
-        raise BadSpecError([problem], "Choose another name.")
-    budget = existing.budget if existing and existing.size == size else PAPERS[paper].sizes[size]
-    return budget, seeds or (existing.seeds if existing else SEEDS)
+def with_fields(spec: Replicate, **fields: Any) -> Replicate:
+    """A validated copy of the spec with other fields."""
+    return cast(Replicate, parse_spec(spec.model_dump() | fields))
 
 
 def _imports(session: Session, folder: Path, name: str, budget: Size) -> Iterator[ImportCorpus]:
