@@ -187,7 +187,7 @@ def test_a_plan_starts_nothing_and_names_what_cannot_be_tested(
     assert main(["replicate", "demix", str(folder), "--size", "smoke", "--plan"]) == 0
     message = capsys.readouterr().out
     assert "1,000 tokens/s in training" in message
-    assert "Novel domains of which fewer than 60 test documents will be read: poems (about 0)." in message
+    assert "Novel domains with fewer than 60 test documents to read: poems (about 0)." in message
     assert "Needs models of several sizes" in message
 
 

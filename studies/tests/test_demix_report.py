@@ -30,7 +30,7 @@ from workbench_studies.demix.names import (
 from workbench_studies.demix.report import REPORT, few_tokens, reasons, tokens_of_a_target
 from workbench_studies.papers.catalog import DEMIX
 from workbench_studies.papers.report_pages import charts, markdown, page
-from workbench_studies.papers.todays_rule import in_todays_words
+from workbench_studies.papers.todays_rule import with_todays_marks
 
 BUDGET = {
     "shape": {"family": "llama"},
@@ -112,13 +112,13 @@ def test_findings_of_before_are_read_in_todays_marks() -> None:
         {**claim, "mark": "not reproduced", "why": "Undecided: the interval includes 0."},
         {**claim, "mark": "not testable here"},
     ]
-    read = in_todays_words(result)
+    read = with_todays_marks(result)
     expected = ["reproduced", "weaker claim reproduced", "undecided", "contradicted", "undecided", "not testable here"]
     assert [one["mark"] for one in read["claims"]] == expected
     assert summary(read) == (
         "1 of 6 claims reproduced, 1 weaker claim reproduced, 1 contradicted, 2 undecided, 1 not testable here."
     )
-    assert in_todays_words(read) == read
+    assert with_todays_marks(read) == read
 
 
 def test_a_report_of_the_smallest_size_begins_with_that_its_numbers_say_nothing() -> None:

@@ -17,7 +17,7 @@ from workbench_studies.core.report import mark_words, with_interval
 from workbench_studies.core.verdicts import CONTRADICTED, IMPLIED, REPRODUCED, is_above, is_below
 from workbench_studies.papers.kept import RESULTS, between, keep, read_kept, results, results_in_short, write_again
 from workbench_studies.papers.report_pages import markdown
-from workbench_studies.papers.todays_rule import in_todays_words
+from workbench_studies.papers.todays_rule import with_todays_marks
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "replication"
@@ -82,7 +82,7 @@ def test_a_kept_page_says_what_its_numbers_say(kept: dict[str, Any]) -> None:
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda one: one.stem)
 def test_kept_numbers_have_the_marks_that_the_rule_of_today_gives_them(path: Path) -> None:
     stored_findings = json.loads(path.read_text(encoding="utf-8"))
-    assert json.loads(json.dumps(in_todays_words(stored_findings))) == stored_findings
+    assert json.loads(json.dumps(with_todays_marks(stored_findings))) == stored_findings
 
 
 def test_no_interval_of_a_kept_report_is_narrower_than_that_of_its_seeds() -> None:
@@ -125,7 +125,7 @@ def test_a_rate_that_is_not_the_papers_stands_beside_its_claims(report: dict[str
     def adapted_at(rate: float) -> dict[str, Any]:
         rates = {"training": 0.006, "adapting": rate}
         changed = {name: {**own["budget"][name], "learning_rate": one} for name, one in rates.items()}
-        return in_todays_words(own | {"budget": {**own["budget"], **changed}})
+        return with_todays_marks(own | {"budget": {**own["budget"], **changed}})
 
     keep(adapted_at(0.003), tmp_path)
     words = "dapted at 0.5 of the training's learning rate (§6.1: 0.1)"

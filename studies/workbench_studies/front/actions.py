@@ -31,8 +31,8 @@ from workbench_studies.core.sizes import ENOUGH_DOCUMENTS, SIZE, SizeName
 from workbench_studies.core.spec import Replicate
 from workbench_studies.mode.names import roles
 from workbench_studies.papers.catalog import plan
-from workbench_studies.papers.forecast import Forecast
-from workbench_studies.papers.todays_rule import in_todays_words
+from workbench_studies.papers.forecast import ReplicationForecast
+from workbench_studies.papers.todays_rule import with_todays_marks
 from workbench_studies.running.stored_results import REPORT, newest_report
 from workbench_studies.running.submission import (
     find_replication,
@@ -120,24 +120,24 @@ def print_plan(spec: Replicate, as_json: bool) -> None:
     print_json(expected) if as_json else _print_forecast(expected)
 
 
-def _print_plans(plans: Sequence[Forecast]) -> None:
+def _print_plans(plans: Sequence[ReplicationForecast]) -> None:
     """The plans of several papers, and their sum."""
-    for one in plans:
-        _print_forecast(one)
+    for expected in plans:
+        _print_forecast(expected)
     seconds, num_bytes = sum(one.seconds for one in plans), sum(one.disk_bytes for one in plans)
     num_jobs = sum(one.num_jobs - one.num_done for one in plans)
     needed = f"{pluralize(num_jobs, 'job')}, about {duration(seconds, to_minutes=True)} of computing"
     say(f"Together: {needed} and {amount(num_bytes, 'B')} of disk. What two papers import alike is counted twice.")
 
 
-def _print_forecast(expected: Forecast) -> None:
+def _print_forecast(expected: ReplicationForecast) -> None:
     kinds = ", ".join(f"{number} {kind}" for kind, number in expected.jobs.items()) or "none"
-    done = f", of which {expected.num_done} are done" if expected.num_done else ""
+    done = f", {expected.num_done} of them done" if expected.num_done else ""
     say(f"{expected.name}: {pluralize(expected.num_jobs, 'job')}{done}. Left: {kinds}.")
     say(f"About {duration(expected.seconds, to_minutes=True)} of computing. {expected.how}")
     say(f"About {amount(expected.disk_bytes, 'B')} of disk.")
     if few := [f"{one.domain} (about {one.about})" for one in expected.few_documents]:
-        say(f"Novel domains of which fewer than {ENOUGH_DOCUMENTS} test documents will be read: {', '.join(few)}.")
+        say(f"Novel domains with fewer than {ENOUGH_DOCUMENTS} test documents to read: {', '.join(few)}.")
     rows = [(one.where, one.sentence, one.why) for one in expected.untestable]
     say(f"Not testable, as far as can be known before: {len(rows)} of {pluralize(expected.num_claims, 'claim')}.")
     print_table(["Table", "Claim", "Why"], rows, empty="Every claim can be tested.")
@@ -351,11 +351,11 @@ def _findings_of(report: str) -> Findings:
             findings = {}
         if not is_kept(findings):
             raise BadUsageError(f"{path} holds no findings of a replication.", "Give the JSON file of a report.")
-        return in_todays_words(findings)
+        return with_todays_marks(findings)
     card = _newest(report)
     if card is None:
         with reading() as session:
             card = get_report(session, report)
     if card.kind != REPORT:
         raise BadUsageError(f"The report {report} is not about a replication.", "See: workbench replicate list")
-    return in_todays_words(card.findings)
+    return with_todays_marks(card.findings)

@@ -167,7 +167,7 @@ def list_all() -> list[dict[str, Any]]:
 
 @app.command("show")
 def show(name: Name, as_json: Json = False) -> None:
-    """Show the claims of the newest report, with the paper's numbers beside yours."""
+    """Show the claims of the newest report, next to the paper's numbers."""
     from workbench_studies.front import actions
 
     actions.print_claims(name, as_json)

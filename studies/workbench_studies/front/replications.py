@@ -1,4 +1,4 @@
-"""Reproduce a paper: choose text, size and seeds, watch the jobs, read each claim beside the paper's number."""
+"""Reproduce a paper: choose text, size and seeds, watch the jobs, read each claim next to the paper's number."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def show() -> None:
 
 
 def _show_example(paper: str) -> None:
-    about = "Every claim of the paper beside your number, with an interval and a mark. Figures and sources follow."
+    about = "Every claim of the paper next to your number, with an interval and a mark. Figures and sources follow."
     claims = tomllib.loads(EXAMPLES.read_text(encoding="utf-8"))[paper]["claims"]
     with example("three claims", about, "Example: measured on other text than yours"):
         st.table(claims)

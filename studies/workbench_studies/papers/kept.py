@@ -14,7 +14,7 @@ from workbench_studies.core.report import claim_name, mark_words, seeds_words, s
 from workbench_studies.core.sizes import SMOKE, TOO_SHORT
 from workbench_studies.papers.catalog import DEMIX, PAPERS
 from workbench_studies.papers.report_pages import markdown, page
-from workbench_studies.papers.todays_rule import in_todays_words
+from workbench_studies.papers.todays_rule import with_todays_marks
 
 _LARGE = ("curves", "forgetting", "pictures", "jobs")  # per step, per block or per job; the Markdown has their tables
 INDEX = ("<!-- index of reports -->", "<!-- end of the index -->")
@@ -81,7 +81,7 @@ def is_kept(value: object) -> bool:
 def read_kept(folder: Path) -> list[Findings]:
     """The findings in a folder, in the order of papers, then of corpus and size; other JSON files are left aside."""
     stored = (json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json")))
-    kept: list[Findings] = [in_todays_words(one) for one in stored if is_kept(one)]
+    kept: list[Findings] = [with_todays_marks(one) for one in stored if is_kept(one)]
     papers = list(PAPERS)
     return sorted(kept, key=lambda one: (papers.index(one["paper"]), one["corpus"], one["size"], one["name"]))
 
@@ -98,8 +98,8 @@ def between(text: str, markers: tuple[str, str], words: str) -> str:
 def index(reports: Sequence[Findings]) -> str:
     """A table of one row for each paper, corpus and size: the newest report of each."""
     newest: dict[tuple[str, str, str], Findings] = {}
-    for one in sorted(reports, key=lambda report: str(report["date"])):
-        newest[one["paper"], one["corpus"], one["size"]] = one
+    for report in sorted(reports, key=lambda report: str(report["date"])):
+        newest[report["paper"], report["corpus"], report["size"]] = report
     rows = [
         f"| {PAPERS[one['paper']].title} | {one['corpus']} | {one['size']} | {seeds_words(one)} | {one['date']} | "
         f"{' | '.join(map(str, counts(one).values()))} | [report]({one['name']}.md), [numbers]({one['name']}.json) |"
@@ -122,7 +122,8 @@ def results_in_short(reports: Sequence[Findings], folder: str) -> str:
     telling = [one for one in shown if one["size"] not in TOO_SHORT]
     if not shown:
         return _NONE
-    return "\n".join([*(f"- {_sentence(one, folder)}" for one in telling), "", f"{_tried(shown)} {_IMPLIED}"])
+    sentences = [f"- {_sentence(report, folder)}" for report in telling]
+    return "\n".join([*sentences, "", f"{_describe_corpora(shown)} {_IMPLIED}"])
 
 
 def results(reports: Sequence[Findings], without_numbers: Sequence[str] = ()) -> str:
@@ -158,11 +159,11 @@ def _range_by_seed(reports: Sequence[Findings]) -> str:
     return f" DEMix less Dense on the training domains is {', '.join(ranges)}, by the seed." if ranges else ""
 
 
-def _tried(reports: Sequence[Findings]) -> str:
+def _describe_corpora(reports: Sequence[Findings]) -> str:
     """`Tried on: DEMix 2 corpora (books, news); MoDE 1 corpus (books).`"""
     by_paper: dict[str, set[str]] = {}
-    for one in reports:
-        by_paper.setdefault(PAPERS[one["paper"]].title, set()).add(str(one["corpus"]))
+    for report in reports:
+        by_paper.setdefault(PAPERS[report["paper"]].title, set()).add(str(report["corpus"]))
     words = [
         f"{title} {len(corpora)} {'corpus' if len(corpora) == 1 else 'corpora'} ({', '.join(sorted(corpora))})"
         for title, corpora in by_paper.items()
@@ -175,7 +176,7 @@ def _sentence(findings: Findings, folder: str) -> str:
     numbers = ", ".join(f"{number} {mark}" for mark, number in counts(findings).items() if number)
     link = f"[{PAPERS[findings['paper']].title}]({folder}/{findings['name']}.md)"
     counted = f"{link} on {place_of(findings)}: of {len(findings['claims'])} claims {numbers}."
-    return " ".join([counted, *cautions(findings), model_words(findings)])
+    return " ".join([counted, *cautions(findings), describe_model(findings)])
 
 
 # where the main claims of each paper hold, and each report in short ----------------------------------
@@ -189,11 +190,11 @@ def place_of(findings: Findings) -> str:
 def where_they_hold(reports: Sequence[Findings]) -> list[str]:
     """A sentence for each main claim of each paper: on which corpora it was reproduced, and on which it was not."""
     marks: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for one in reports:
-        for claim in main_claims(one):
-            by_mark = marks.setdefault((PAPERS[one["paper"]].title, claim["sentence"]), {})
+    for report in reports:
+        for claim in main_claims(report):
+            by_mark = marks.setdefault((PAPERS[report["paper"]].title, claim["sentence"]), {})
             mark = ", ".join(filter(None, (mark_words(claim), claim.get("setting"))))
-            by_mark.setdefault(mark, []).append(place_of(one))
+            by_mark.setdefault(mark, []).append(place_of(report))
     return [
         f"{title}: {sentence}: {'; '.join(f'{mark} on {_join_names(places)}' for mark, places in by_mark.items())}."
         for (title, sentence), by_mark in marks.items()
@@ -215,7 +216,7 @@ def _report(findings: Findings) -> Iterator[str]:
     paper = PAPERS[findings["paper"]]
     training, novel = (", ".join(findings[role]) for role in ("domains", "novel"))
     texts = f"Training domains: {training}. Novel ones: {novel}."
-    yield f"**{paper.title} on {place_of(findings)}.** {model_words(findings)} {texts}"
+    yield f"**{paper.title} on {place_of(findings)}.** {describe_model(findings)} {texts}"
     yield from cautions(findings)
     yield ""
     for claim in main_claims(findings):
@@ -236,7 +237,7 @@ def _other_reading(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str
             return
 
 
-def model_words(findings: Findings) -> str:
+def describe_model(findings: Findings) -> str:
     """`Models: layers 2, width 64, tokens each 8,192,000.`"""
     shape, tokens = findings["budget"]["shape"], findings["budget"].get("training_tokens")
     named = {"layers": shape.get("num_layers"), "width": shape.get("width"), "tokens each": tokens}

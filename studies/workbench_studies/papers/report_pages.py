@@ -146,10 +146,10 @@ def markdown(findings: Findings) -> str:
 def _markdown_table(rows: Rows) -> str:
     names = list(rows[0])
     lines = ["| " + " | ".join(map(_cell, names)) + " |", "|" + "---|" * len(names)]
-    return "\n".join(lines + ["| " + " | ".join(_linked(row.get(name)) for name in names) + " |" for row in rows])
+    return "\n".join(lines + ["| " + " | ".join(_link_cell(row.get(name)) for name in names) + " |" for row in rows])
 
 
-def _linked(value: object) -> str:
+def _link_cell(value: object) -> str:
     """A cell with its link; quoted text can end neither its quotes nor its cell, nor become a link."""
     text = _cell(shown(value))
     if not isinstance(value, Cell) or not value.text:

@@ -1,7 +1,7 @@
 """Stored findings as the rule of today judges their numbers, in the marks of today.
 
-An older report had one mark for contradicted and undecided, intervals that could be narrower than Student's over the
-seeds alone, and no mark for what is implied. All of it follows from what is stored of a claim: its value, its interval,
+An older report had one mark for contradicted and undecided, intervals that could be narrower than Student's over only
+the seeds, and no mark for what is implied. All of it follows from what is stored of a claim: its value, its interval,
 the value of each seed, its side and its border. Claims that could not have come out otherwise are *implied*, with the
 reason, and do not count as reproduced: some are declared in the paper's study; what repeats the numbers of an earlier
 claim is found.
@@ -10,14 +10,14 @@ claim is found.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf, isclose
 from typing import Any
 
 from engine.statistics.estimates import CORRELATION, SHARE, Estimate
 from workbench_studies.core.calibration import side_of
 from workbench_studies.core.report import claim_name
-from workbench_studies.core.study import Implied, Study
+from workbench_studies.core.study import Study
 from workbench_studies.core.verdicts import (
     IMPLIED,
     MARKS,
@@ -40,7 +40,7 @@ _JUDGES: Mapping[str, Callable[..., Verdict]] = {"below": is_below, "above": is_
 _ADAPTED = "The claims of table 6, figure 6, §6.2 and table 13 are about models that were"
 
 
-def in_todays_words(findings: Row) -> dict[str, Any]:
+def with_todays_marks(findings: Row) -> dict[str, Any]:
     """The findings with the marks that their numbers have today; what changed is added to their notes."""
     stored, readings = (
         [{**row, "mark": todays_mark(row)} for row in findings.get(name, ())] for name in ("claims", "readings")
@@ -109,8 +109,8 @@ def mark_implied(study: Study, claims: Sequence[Row], readings: Sequence[Row]) -
     names = dict.fromkeys(str(row["reading"]) for row in readings)
     by_reading = {name: [row for row in readings if row["reading"] == name] for name in names}
     first = next(iter(names), "prefix")
-    marked = [row for name, own in by_reading.items() for row in _marked(study, own, evidence_of(name), unread)]
-    return list(_marked(study, claims, evidence_of(first), ())), marked
+    marked = [row for name, own in by_reading.items() for row in _mark_rows(study, own, evidence_of(name), unread)]
+    return list(_mark_rows(study, claims, evidence_of(first), ())), marked
 
 
 def evidence_of(reading: str) -> str:
@@ -118,33 +118,28 @@ def evidence_of(reading: str) -> str:
     return reading.partition(",")[0]
 
 
-def _marked(study: Study, rows: Sequence[Row], evidence: str, others: Sequence[Row]) -> Iterator[Row]:
+def _mark_rows(study: Study, rows: Sequence[Row], evidence: str, others: Sequence[Row]) -> Iterator[Row]:
     holding = [row for row in (*others, *rows) if row["mark"] in (REPRODUCED, WEAKER)]
     held, before = {study.id_of(row) for row in holding}, [row for row in others if row in holding]
     for row in rows:
         if row not in holding:
             yield row
             continue
-        own = study.declared(row)
-        declared = _why(own.implied, evidence, held) if own and own.implied else ""
+        declared = study.declared(row)
+        implied = declared.implied if declared else None
+        follows = implied and implied.evidence in ("", evidence) and (not implied.follows or implied.follows in held)
         repeated = next((f"Its numbers are those of “{claim_name(one)}”." for one in before if _is_same(row, one)), "")
         before.append(row)
-        why = declared or repeated
+        why = implied.why if implied and follows else repeated
         yield {**row, "mark": IMPLIED, "why": f"{why} {row['why']}".strip()} if why else row
 
 
-def _why(implied: Implied, evidence: str, held: Collection[str]) -> str:
-    """Why a claim that was judged with this evidence is implied where these claims hold; empty where it is not."""
-    is_so = implied.evidence in ("", evidence) and (not implied.follows or implied.follows in held)
-    return implied.why if is_so else ""
-
-
-def _is_same(row: Row, other: Row) -> bool:
+def _is_same(row: Row, earlier: Row) -> bool:
     """Whether two claims have the same numbers, as far as their borders are concerned and up to a small difference."""
-    one, two = _numbers(row), _numbers(other)
-    if row.get("unit") != other.get("unit") or len(one) != len(two) or not one:
+    own, known = _numbers(row), _numbers(earlier)
+    if row.get("unit") != earlier.get("unit") or len(own) != len(known) or not own:
         return False
-    farthest = max(abs(a - b) for a, b in zip(one, two, strict=True))
+    farthest = max(abs(a - b) for a, b in zip(own, known, strict=True))
     return farthest <= SAME * float(row["high"] - row["low"]) / 2
 
 

@@ -53,7 +53,7 @@ from workbench_studies.papers.catalog import PAPERS, paper_of, plan
 from workbench_studies.papers.cbtm_plan import TASKS
 from workbench_studies.papers.plan_steps import tokens_of_update, tokens_per_step
 from workbench_studies.papers.report_pages import markdown, page
-from workbench_studies.papers.todays_rule import in_todays_words
+from workbench_studies.papers.todays_rule import with_todays_marks
 from workbench_studies.running.stored_results import REPORT, StoredClusters, StoredResults
 from workbench_studies.running.submission import jobs_of
 
@@ -75,8 +75,8 @@ def run(work: Work, spec: Replicate) -> Generator[Event, None, Register]:
         files = {name: domain_files(session, work.storage, name) for name in names}
         samples = [_sample(session, work.storage, name) for name in (*spec.domains, *spec.novel)]
     texts = {name: one.documents() for name, one in files.items()}
-    for one in (*inputs.scores.values(), *inputs.others):
-        one.kept.check()  # raises DamagedFileError if it has changed
+    for stored in (*inputs.scores.values(), *inputs.others):
+        stored.kept.check()  # raises DamagedFileError if it has changed
     scores = with_wholes(inputs.scores, texts)
     for done, text in enumerate(inputs.measure(scores, texts), 1):
         yield Progress(done, spec.seeds * inputs.num_texts, "texts", f"reading stored scores: {text}")
@@ -153,7 +153,7 @@ def _demix_inputs(results: StoredResults, spec: ReplicateDemix, measured: DemixM
         more={
             "curves": [curve for curve in curves if curve],
             "models": [model for model in models if model],
-            "words": results.domain_words(spec.everywhere),
+            "words": results.word_counts(spec.everywhere),
         },
     )
 
@@ -174,10 +174,10 @@ def _curve(results: StoredResults, compared: set[str], step: PlanStep, job_id: s
     """The held-out losses of a training; None for other jobs, and for models that only table 7 uses."""
     match step.spec:
         case TrainJoint(name=name, method=method, training=training) if name in compared:
-            return Curve(method, training.seed, results.held_out_losses(job_id), tokens_per_step(step))
+            return Curve(method, training.seed, results.loss_curves(job_id), tokens_per_step(step))
         case TrainExpert(domain=target, full_model=full_model, training=training):
             system = "dense-DAPT" if full_model else "DEMix-DAPT"
-            return Curve(system, training.seed, results.held_out_losses(job_id), tokens_per_step(step), target)
+            return Curve(system, training.seed, results.loss_curves(job_id), tokens_per_step(step), target)
     return None
 
 
@@ -293,7 +293,7 @@ def _facts(step: PlanStep, card: JobCard | None) -> JobFacts:
 
 def _keep_report(work: Work, findings: dict[str, Any]) -> Register:
     """Stores Markdown, one HTML page and the findings as JSON in an artifact."""
-    findings, artifact_id = in_todays_words(findings), work.stable_id("report")
+    findings, artifact_id = with_todays_marks(findings), work.stable_id("report")
     with work.storage.new(artifact_id) as folder:
         (folder / "report.md").write_text(markdown(findings), encoding="utf-8")
         (folder / "report.html").write_text(page(findings), encoding="utf-8")

@@ -20,7 +20,7 @@ from workbench.specs.requests import PlanStep
 from workbench.store.storage import Storage
 from workbench_studies.core.measurements import Scores, Stored
 from workbench_studies.core.sizes import Size
-from workbench_studies.papers.todays_rule import in_todays_words
+from workbench_studies.papers.todays_rule import with_todays_marks
 
 REPORT = "replication"  # the kind of its reports
 _TERMS = 5  # as many as tables 2 to 7 of C-BTM print
@@ -78,7 +78,7 @@ class StoredResults:
         of_experts = select(Expert.name, Expert.num_parameters).where(Expert.job_id.in_(self.job_ids))
         return dict(self.session.execute(of_seeds.union_all(of_experts)).tuples().all())
 
-    def domain_words(self, domains: Collection[str]) -> dict[str, dict[str, int]]:
+    def word_counts(self, domains: Collection[str]) -> dict[str, dict[str, int]]:
         """The words between white space of each domain that exists, by split."""
         query = select(Domain.name, Domain.splits).where(Domain.name.in_(domains))
         rows = self.session.execute(query).tuples()
@@ -114,7 +114,7 @@ class StoredResults:
         query = select(Clustering).where(Clustering.job_id.in_(self.job_ids)).order_by(Clustering.name)
         return self.session.scalars(query).all()
 
-    def held_out_losses(self, job_id: str) -> dict[str, list[tuple[int, float]]]:
+    def loss_curves(self, job_id: str) -> dict[str, list[tuple[int, float]]]:
         """The curve of each domain's held-out loss (nats per token) in a training, as step and value."""
         losses: dict[str, list[tuple[int, float]]] = {}
         for point in jobs.metrics(self.session, job_id):
@@ -131,4 +131,4 @@ class StoredResults:
 def newest_report(session: Session, name: str) -> ReportCard | None:
     """The newest report of a replication, its marks in today's words; None while there is none."""
     card = next((one for one in list_reports(session, kind=REPORT) if one.findings["name"] == name), None)
-    return card and card.model_copy(update={"findings": in_todays_words(card.findings)})
+    return card and card.model_copy(update={"findings": with_todays_marks(card.findings)})

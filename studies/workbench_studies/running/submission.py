@@ -30,7 +30,7 @@ from workbench.settings import get_settings
 from workbench_studies.core.sizes import SEEDS, Size, SizeName
 from workbench_studies.core.spec import Replicate
 from workbench_studies.papers.catalog import PAPERS, plan
-from workbench_studies.papers.forecast import Forecast, forecast
+from workbench_studies.papers.forecast import ReplicationForecast, forecast
 
 GROUP = "source"
 _LEAST_GROUPS = 400  # a split of one in twenty then has about twenty of them
@@ -139,7 +139,7 @@ def submit_replication(spec: Replicate) -> list[str]:
     return submit_plan(lambda _: plan(spec))
 
 
-def forecast_of(spec: Replicate) -> Forecast:
+def forecast_of(spec: Replicate) -> ReplicationForecast:
     """The forecast of a replication's missing jobs at today's pace, and the claims that they cannot test."""
     with database.reading() as session:
         done = [key for key, card in jobs_of(session, spec).items() if card.state == "done"]
