@@ -36,11 +36,12 @@ from engine.mixing.base import FixedGate, Gate  # noqa: E402
 from engine.mixing.cluster import ClusterPosteriorGate, Routing  # noqa: E402
 from engine.mixing.evidence import READINGS, EvidenceRule  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
-from engine.statistics.bootstrap import Loss, Resampled, SystemChange  # noqa: E402
+from engine.statistics.bootstrap import Loss  # noqa: E402
 from engine.text.blocks import EvalSample, Tokens  # noqa: E402
 from engine.text.split_names import HeldOutSplit  # noqa: E402
 from engine.text.tokenizer import Tokenizer  # noqa: E402
 from harness.benchmark import Figure, Options, report  # noqa: E402
+from workbench_studies.core.averages import Averages, SystemChange  # noqa: E402
 
 SIZES = {
     "steps": (300, 5, "updates of a learned gate"),
@@ -197,7 +198,7 @@ def compare(scores: Scores, baseline: str = "prefix", num_steps: int = 300) -> d
         systems["cluster-posterior"] = by_gate(nearness(dev, scores.clusters, rules))
     texts = {text.domain: text for text in (*scores.training, *scores.novel)}
     losses = {(name, 0, domain): of(text) for name, of in systems.items() for domain, text in texts.items()}
-    resampled = Resampled(losses)
+    resampled = Averages(losses)
     return {
         "experts": len(dev[0].scores_EX),
         "settings": {"one decay": decay.words, "calibrated": best.words, "stacking": [round(w, 3) for w in weights]},
@@ -210,7 +211,7 @@ def compare(scores: Scores, baseline: str = "prefix", num_steps: int = 300) -> d
     }
 
 
-def _row(resampled: Resampled, name: str, baseline: str, domains: Sequence[str]) -> dict[str, Any]:
+def _row(resampled: Averages, name: str, baseline: str, domains: Sequence[str]) -> dict[str, Any]:
     change = resampled.changes([SystemChange(name, baseline, domain) for domain in domains])
     assert change is not None
     row = {"gate": name, "perplexity": resampled.value(name, domains), "change_percent": change.value}

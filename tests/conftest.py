@@ -24,6 +24,11 @@ hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest file first: at the end one process would run it while the others have nothing left to do."""
+    items.sort(key=lambda item: item.path.name != "test_benchmarks.py")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _no_login() -> Iterator[None]:
     """Servers of tests require no token, but in the tests of access control, which leave this out."""

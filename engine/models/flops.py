@@ -109,23 +109,6 @@ def training_flops(shape: Shape, context: int) -> int:
     return 3 * forward_flops(shape, context)
 
 
-def narayanan_flops(
-    num_layers: int, width: int, vocab_size: int, num_tokens: int, context: int, *, recomputed: bool = True
-) -> float:
-    """Operations of an update on `num_tokens` by the formula as printed; `recomputed=False` keeps the activations."""
-    passes = 4 if recomputed else 3
-    logits = vocab_size / (4 * passes * num_layers * width)
-    return 24 * passes * num_tokens * num_layers * width**2 * (1 + context / (6 * width) + logits)
-
-
-def elm_flops(num_layers: int, width: int, vocab_size: int, num_tokens: int, context: int, num_clusters: int) -> float:
-    """Operations to train one of `num_clusters` expert language models when all together see `num_tokens` (C-BTM §A.2).
-
-    Each sees its share, so that all of them cost what the one dense model costs.
-    """
-    return narayanan_flops(num_layers, width, vocab_size, num_tokens, context) / num_clusters
-
-
 def _number(config: Mapping[str, Any], names: Sequence[str], default: int = 0) -> int:
     """The first of these fields that is set; of one that differs from layer to layer the mean."""
     values = (config[name] for name in names if config.get(name))

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from engine.analysis.efficiency import split_steps
 from engine.config import AdaptingConfig, default_rate
+from engine.errors import EngineError
 from engine.methods.registry import get_method
 from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
 from engine.mixing.gates.cluster import ClusterGateConfig
@@ -321,3 +321,17 @@ def _existing_mixture(session: Session, spec: TrainClusters) -> Mixture | None:
 def _expert_names(model: str, domain: str) -> list[str]:
     """The names of a cluster's expert: trained from a seed, and from an expert."""
     return [f"{model}/{_DENSE.only_expert}", f"{model}/{domain}"]
+
+
+def split_steps(num_steps: int, num_clusters: int) -> list[int]:
+    """Splits the dense model's updates over the experts, so that both see equally many tokens (§A.2).
+
+    The remainder goes to the first experts. Raises EngineError when an expert would get no update.
+    """
+    if num_steps < num_clusters:
+        raise EngineError(
+            f"{num_steps} steps are too few for {num_clusters} clusters: each needs at least one.",
+            "Set more steps: they are divided over all clusters.",
+        )
+    each, rest = divmod(num_steps, num_clusters)
+    return [each + (number < rest) for number in range(num_clusters)]

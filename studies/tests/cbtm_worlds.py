@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.statistics.bootstrap import Loss, Place
-from tests.engine.statistics.texts import losses_of
+from engine.statistics.bootstrap import Loss
+from studies.tests.made_up_losses import losses_of
 from workbench_studies.cbtm.measurements import (
     CbtmMeasurements,
     Grouping,
@@ -32,6 +32,7 @@ from workbench_studies.cbtm.names import (
     sparse,
 )
 from workbench_studies.cbtm.spec import ReplicateCbtm
+from workbench_studies.core.averages import Place
 
 DOMAINS, NOVEL = ("law", "code", "sea", "mail"), ("tweets",)
 SIZE = replace(

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.statistics.bootstrap import Hits, Place
-from tests.engine.statistics.texts import BLOCKS, TOKENS, losses_of
+from studies.tests.made_up_losses import BLOCKS, TOKENS, losses_of
+from workbench_studies.core.averages import Hits, Place
 from workbench_studies.mode import arms
 from workbench_studies.mode.arms import SIZES
 from workbench_studies.mode.measurements import ModeMeasurements

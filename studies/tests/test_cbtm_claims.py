@@ -21,7 +21,7 @@ from studies.tests.cbtm_worlds import (
     groupings,
     homes,
 )
-from tests.engine.statistics.texts import losses_of
+from studies.tests.made_up_losses import losses_of
 from workbench_studies.cbtm.claims import STUDY, judge
 from workbench_studies.cbtm.divisions import divisions
 from workbench_studies.cbtm.measurements import CbtmMeasurements, Grouping, frozen, in_grid

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from engine.statistics.bootstrap import Loss, Place
+from engine.statistics.bootstrap import Loss
 from studies.tests.cbtm_worlds import (
     DOMAINS,
     MAIN,
@@ -16,9 +16,10 @@ from studies.tests.cbtm_worlds import (
     groupings,
     homes,
 )
-from tests.engine.statistics.texts import losses_of
+from studies.tests.made_up_losses import losses_of
 from workbench_studies.cbtm.names import System, balanced
 from workbench_studies.cbtm.report import REPORT, best_words, reasons
+from workbench_studies.core.averages import Place
 from workbench_studies.core.findings import Circumstances, JobFacts
 from workbench_studies.core.measurements import Measurements
 from workbench_studies.core.report import not_reproduced

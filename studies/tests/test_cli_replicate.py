@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from engine.analysis.pace import Pace
 from jobs.attempt.attempt import run_here
 from jobs.queue.local_runner import cards_of
 from studies.tests.conftest import write_texts
 from ui.cli.app import main
 from workbench.job_records import jobs, leases
 from workbench.registry.database import reading, transaction
+from workbench_studies.core.pace import Pace
 from workbench_studies.core.sizes import SEEDS
 from workbench_studies.core.spec import Replicate
 from workbench_studies.front.actions import Keeping, describe_state

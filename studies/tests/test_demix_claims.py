@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.statistics.bootstrap import Loss, Place
+from engine.statistics.bootstrap import Loss
 from engine.statistics.estimates import Estimate
 from studies.tests.demix_worlds import DOMAINS, NOVEL, belief_of, evidence_of, verdicts_of
-from tests.engine.statistics.texts import BLOCKS, TOKENS, losses_of
+from studies.tests.made_up_losses import BLOCKS, TOKENS, losses_of
+from workbench_studies.core.averages import Place
 from workbench_studies.core.shapes import has_less
 from workbench_studies.core.study import DeclaredClaim
 from workbench_studies.core.verdicts import (

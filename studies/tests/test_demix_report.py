@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.statistics.bootstrap import Loss, Place
-from engine.statistics.curves import Curve
+from engine.statistics.bootstrap import Loss
 from engine.statistics.estimates import Estimate
 from studies.tests.demix_worlds import DOMAINS, NOVEL, belief_of, calibration, evidence_of
-from tests.engine.statistics.texts import losses_of
+from studies.tests.made_up_losses import losses_of
+from workbench_studies.core.averages import Place
 from workbench_studies.core.calibration import Fit, side_of
+from workbench_studies.core.curves import Curve
 from workbench_studies.core.findings import Circumstances, JobFacts, summary
 from workbench_studies.core.report import not_reproduced
 from workbench_studies.demix.names import (

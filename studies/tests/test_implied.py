@@ -11,11 +11,12 @@ import torch
 
 from engine.config import Evidence
 from engine.mixing.posterior import PosteriorGate, end_of_block_posteriors, estimate_prior
-from engine.statistics.bootstrap import Loss, Place
+from engine.statistics.bootstrap import Loss
 from engine.statistics.estimates import Floats
 from studies.tests.demix_worlds import DOMAINS, NOVEL, belief_of, evidence_of, verdicts_of
+from studies.tests.made_up_losses import losses_of
 from studies.tests.test_forest import stored
-from tests.engine.statistics.texts import losses_of
+from workbench_studies.core.averages import Place
 from workbench_studies.core.verdicts import CONTRADICTED, IMPLIED, REPRODUCED, UNTESTABLE, Verdict, is_below
 from workbench_studies.demix.claims import STUDY, judge_all
 from workbench_studies.demix.measurements import Belief, DemixMeasurements

@@ -16,6 +16,7 @@ import pytest
 
 from engine.statistics.bootstrap import Draws
 from engine.statistics.estimates import Estimate
+from workbench_studies.core.averages import estimate_mean
 from workbench_studies.core.verdicts import CONTRADICTED, REPRODUCED, Claim, Mark, is_below
 
 README = Path("docs/replication/README.md")
@@ -36,7 +37,7 @@ def estimates(num_seeds: int, ratio: float, shift: float = 0.0) -> list[Estimate
     for _ in range(TRIALS):
         text_N = chance.normal(0, math.sqrt(DOCUMENTS), DOCUMENTS) + shift
         own_SN = chance.normal(0, 0.5, (num_seeds, DOCUMENTS)) + ratio * chance.normal(size=(num_seeds, 1))
-        result.append(draws.mean("law", [(text_N + own_N, of_N) for own_N in own_SN]))
+        result.append(estimate_mean(draws, "law", [(text_N + own_N, of_N) for own_N in own_SN]))
     return result
 
 
@@ -69,7 +70,7 @@ def test_of_several_seeds_an_interval_of_95_percent_misses_the_truth_in_5_percen
 def test_one_seed_says_reproduced_too_often_where_seeds_differ_so_it_is_flagged() -> None:
     assert rate(1, 0.0) <= 100 * (0.025 + CHANCE)
     assert rate(1, 3.0) > 20
-    verdict = is_below(CLAIM, Draws(50).mean("law", [(np.arange(5.0) - 9, np.arange(5))]))
+    verdict = is_below(CLAIM, estimate_mean(Draws(50), "law", [(np.arange(5.0) - 9, np.arange(5))]))
     assert (verdict.mark, verdict.is_one_seed) == (REPRODUCED, True)
 
 

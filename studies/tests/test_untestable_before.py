@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine.analysis.pace import Pace
 from workbench_studies.cbtm.spec import ReplicateCbtm
+from workbench_studies.core.pace import Pace
 from workbench_studies.core.sizes import SEEDS
 from workbench_studies.core.spec import Replicate
 from workbench_studies.demix.spec import ReplicateDemix

@@ -272,6 +272,7 @@ def test_without_dev_scores_a_new_mixture_names_the_job_that_makes_them(
 
 @pytest.mark.usefixtures("scored")
 def test_gates_are_compared_on_the_stored_scores_of_a_registry(home: Path) -> None:
+    pytest.importorskip("workbench_studies")
     script = Path(__file__).parents[2] / "benchmarks" / "gates_on_novel_text.py"
     module = runpy.run_path(str(script))
     texts = module["stored"](home, "small", None)

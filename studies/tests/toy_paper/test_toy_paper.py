@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.engine.statistics.texts import losses_of
+from studies.tests.made_up_losses import losses_of
 from workbench_studies.core.measurements import Measurements
 from workbench_studies.core.shapes import SHAPES
 from workbench_studies.core.study import Case, read_study

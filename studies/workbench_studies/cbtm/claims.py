@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from engine.statistics.bootstrap import Resampled
 from engine.statistics.estimates import Estimate, Floats
 from workbench_studies.cbtm.divisions import held_out
 from workbench_studies.cbtm.measurements import SPARSE, CbtmMeasurements, few_smaller, frozen, in_grid
@@ -27,6 +26,7 @@ from workbench_studies.cbtm.names import (
 )
 from workbench_studies.cbtm.tables import operations, over_seeds, seconds_of_slowest
 from workbench_studies.cbtm.tasks import is_right_more_often
+from workbench_studies.core.averages import Averages, estimate_counts
 from workbench_studies.core.shapes import SHAPES, leads_everywhere
 from workbench_studies.core.study import Case, DeclaredClaim, Options, Test, read_study
 from workbench_studies.core.verdicts import UNDECIDED, Claim, Verdict, is_above, is_below, untestable
@@ -209,7 +209,7 @@ def best_grows(case: CbtmCase, claim: Claim, _: Options) -> Verdict:
     return is_above(claim, _crossing(judging, few, many, domains), ours=ours, unit="perplexity")
 
 
-def _crossing(resampled: Resampled, few: int, many: int, domains: Sequence[str]) -> Estimate | None:
+def _crossing(resampled: Averages, few: int, many: int, domains: Sequence[str]) -> Estimate | None:
     """The smaller of two leads: that of few clusters at the smaller budget, and that of many at the full one."""
     arms = [balanced(number, at_less=at_less) for at_less in (True, False) for number in (few, many)]
 
@@ -219,7 +219,7 @@ def _crossing(resampled: Resampled, few: int, many: int, domains: Sequence[str])
     return resampled.estimate([System(arm) for arm in arms], domains, smaller_lead)
 
 
-def _best(resampled: Resampled, arms: Sequence[Arm], domains: Sequence[str]) -> Arm:
+def _best(resampled: Averages, arms: Sequence[Arm], domains: Sequence[str]) -> Arm:
     """The arm with the least perplexity; all were scored."""
     return min(arms, key=lambda arm: resampled.value(System(arm), domains) or np.inf)
 
@@ -255,7 +255,9 @@ def lies_in_one_cluster(case: CbtmCase, claim: Claim, options: Options) -> Verdi
         return untestable(claim)
     pick, is_so, name = (np.max, is_above, "most") if options["most"] else (np.min, is_below, "least")
     tables = [one.counted for one in groupings]
-    shares = case.measured.resampled.draws.of_counts(tables, lambda counts: pick(_largest_shares(counts), axis=-1))
+    shares = estimate_counts(
+        case.measured.resampled.draws, tables, lambda counts: pick(_largest_shares(counts), axis=-1)
+    )
     ours = f"normalised mutual information {', '.join(f'{one.information:.2f}' for one in groupings)}"
     return is_so(claim, shares, 0.5, ours=ours, unit=f"of the label that lies {name} in one cluster")
 
@@ -271,8 +273,10 @@ def balancing_evens_sizes(case: CbtmCase, claim: Claim, options: Options) -> Ver
     if not tables:
         return untestable(claim)
     statistic, is_so = (np.ptp, is_below) if options["of"] == "range" else (np.median, is_above)
-    differences = case.measured.resampled.draws.of_counts(
-        tables, lambda counts: np.asarray(statistic(counts.sum(2), axis=-1) - statistic(counts.sum(1), axis=-1))
+    differences = estimate_counts(
+        case.measured.resampled.draws,
+        tables,
+        lambda counts: np.asarray(statistic(counts.sum(2), axis=-1) - statistic(counts.sum(1), axis=-1)),
     )
     return is_so(claim, differences, unit="documents")
 

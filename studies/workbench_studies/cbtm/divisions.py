@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.statistics.bootstrap import Counted
 from workbench_studies.cbtm.measurements import CbtmMeasurements
 from workbench_studies.cbtm.names import PAPER, Division, System, shared, single_model
+from workbench_studies.core.averages import Counted
 from workbench_studies.core.findings import Row
 from workbench_studies.core.shapes import ratios_of
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.statistics.bootstrap import Counted, Ints, Loss
+from engine.statistics.bootstrap import Ints, Loss
 from engine.text.split_names import HeldOutSplit
 from workbench_studies.cbtm.names import (
     DENSE,
@@ -30,6 +30,7 @@ from workbench_studies.cbtm.names import (
     sparse,
 )
 from workbench_studies.cbtm.spec import ReplicateCbtm
+from workbench_studies.core.averages import Counted
 from workbench_studies.core.calibration import Fit, fit, of_its_text
 from workbench_studies.core.findings import Row, interval_columns
 from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores, Stored

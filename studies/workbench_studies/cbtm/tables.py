@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.analysis.efficiency import MeasuredCost, speedup
 from engine.config import ModelConfig
-from engine.models.flops import elm_flops
 from engine.statistics.estimates import Estimate, student_mean
 from workbench_studies.cbtm.divisions import by_number, divisions, pictures, terms
+from workbench_studies.cbtm.efficiency import MeasuredCost, elm_flops, speedup
 from workbench_studies.cbtm.measurements import (
     OTHER_TEMPERATURES,
     SPARSE,

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from engine.mixing.evidence import EvidenceRule
-from engine.statistics.bootstrap import Resampled, SystemChange
 from engine.statistics.estimates import Estimate
+from workbench_studies.core.averages import Averages, SystemChange
 from workbench_studies.core.findings import Row, interval_columns
 from workbench_studies.core.measurements import Loaded
 
@@ -81,7 +81,7 @@ def fit_row(seed: int, fit: Fit) -> Row:
     }
 
 
-def comparison(resampled: Resampled, own: Hashable, other: Hashable, domains: Sequence[str]) -> Row:
+def comparison(resampled: Averages, own: Hashable, other: Hashable, domains: Sequence[str]) -> Row:
     """Perplexities of two systems on the same text, their difference and which is less; empty where one is missing."""
     difference = resampled.difference(own, other, domains)
     change = resampled.changes([SystemChange(own, other, domain) for domain in domains])

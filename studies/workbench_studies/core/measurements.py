@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.files import ArtifactRef
 from engine.mixing.evidence import AnyEvidence
-from engine.statistics.bootstrap import Hits, Ints, Loss, Place, Resampled
+from engine.statistics.bootstrap import Ints, Loss
 from engine.statistics.estimates import NUM_DRAWS
 from engine.text.split_names import HeldOutSplit
+from workbench_studies.core.averages import Averages, Hits, Place
 from workbench_studies.core.sizes import Size
 from workbench_studies.core.spec import Replicate
 
@@ -48,9 +49,9 @@ class Measurements:
     num_draws: int = NUM_DRAWS
 
     @cached_property
-    def resampled(self) -> Resampled:
+    def resampled(self) -> Averages:
         """The losses under bootstrap draws of the text."""
-        return Resampled(self.losses, self.num_draws)
+        return Averages(self.losses, self.num_draws)
 
     def keep(self, system: Hashable, seed: int, domain: str, loss: Loss | None) -> None:
         """Adds a loss, if there is one."""

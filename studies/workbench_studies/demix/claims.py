@@ -7,15 +7,9 @@ from typing import Any, get_args
 
 import numpy as np
 
-from engine.statistics.bootstrap import SystemChange
-from engine.statistics.estimates import (
-    Estimate,
-    correlation_of_pairs,
-    correlation_of_points,
-    half_width,
-    of_seeds,
-    share,
-)
+from engine.statistics.estimates import Estimate, half_width, of_seeds
+from workbench_studies.core.averages import SystemChange, estimate_mean
+from workbench_studies.core.correlations import correlation_of_pairs, correlation_of_points, share
 from workbench_studies.core.findings import Row
 from workbench_studies.core.shapes import SHAPES, changes_by_domain, holds_on_most, leads_everywhere
 from workbench_studies.core.study import Case, DeclaredClaim, Options, Test, read_study
@@ -160,7 +154,9 @@ def _least_margin(measured: DemixMeasurements, domain: str, beliefs: Sequence[Be
     own, draws = measured.subject.domains.index(domain), measured.resampled.draws
     others = [place for place in range(len(measured.subject.domains)) if place != own]
     margins = [
-        draws.mean(f"{domain} dev", [(b.posterior_EN[own] - b.posterior_EN[one], b.documents_N) for b in beliefs])
+        estimate_mean(
+            draws, f"{domain} dev", [(b.posterior_EN[own] - b.posterior_EN[one], b.documents_N) for b in beliefs]
+        )
         for one in others
     ]
     return min(margins, key=lambda one: one.low)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.statistics.bootstrap import SystemChange
-from engine.statistics.curves import Curve, crossing, mean_curve
+from workbench_studies.core.averages import SystemChange
 from workbench_studies.core.calibration import comparison, fit_row
+from workbench_studies.core.curves import Curve, crossing, mean_curve
 from workbench_studies.core.findings import Row, interval_columns, num_documents, text_rows
 from workbench_studies.core.shapes import changes_by_domain, ratios_of
 from workbench_studies.demix.measurements import Belief, DemixMeasurements

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.statistics.bootstrap import Averages
+from workbench_studies.core.averages import Averages
 from workbench_studies.core.study import Case, Options, Test, read_study
 from workbench_studies.core.verdicts import (
     NEAR_CHANCE,

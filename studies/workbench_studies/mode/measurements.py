@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from engine.statistics.bootstrap import Averages, Hits, Place
 from engine.statistics.estimates import Estimate
+from workbench_studies.core.averages import Averages, Hits, Place
 from workbench_studies.core.measurements import Measurements, ScoredText, Scores
 from workbench_studies.mode.names import Arm
 from workbench_studies.mode.spec import ReplicateMode

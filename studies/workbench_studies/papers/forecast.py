@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.analysis.pace import Pace
 from engine.methods.registry import get_method
 from engine.text.formats import read_records
 from engine.text.records import Record
@@ -18,6 +17,7 @@ from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.mixtures import MakeMixture
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.requests import PlanStep
+from workbench_studies.core.pace import Pace
 from workbench_studies.core.sizes import ENOUGH_DOCUMENTS
 from workbench_studies.core.spec import Replicate
 from workbench_studies.core.verdicts import NO_SCORES

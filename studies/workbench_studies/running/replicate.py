@@ -21,7 +21,6 @@ from engine.clusters.sources import first_in_group as first_in_cluster_group
 from engine.environment import device_name, versions
 from engine.errors import Problem
 from engine.events import Event, Progress
-from engine.statistics.curves import Curve
 from engine.text.split import first_in_group
 from engine.text.split_names import SPLITS
 from jobs.attempt.work import Register, Work
@@ -40,6 +39,7 @@ from workbench.store.storage import Storage
 from workbench_studies.cbtm.measurements import CbtmMeasurements, Grouping
 from workbench_studies.cbtm.names import MOE
 from workbench_studies.cbtm.spec import ReplicateCbtm
+from workbench_studies.core.curves import Curve
 from workbench_studies.core.findings import Circumstances, JobFacts, summary
 from workbench_studies.core.measurements import Scores, Stored
 from workbench_studies.core.spec import Replicate

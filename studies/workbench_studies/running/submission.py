@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
-from engine.analysis.pace import measure_pace
 from engine.errors import CorpusError
 from engine.text.formats import read_records
 from engine.text.records import Record
@@ -27,6 +26,7 @@ from workbench.kinds.data import ImportCorpus
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
 from workbench.settings import get_settings
+from workbench_studies.core.pace import measure_pace
 from workbench_studies.core.sizes import SEEDS, Size, SizeName
 from workbench_studies.core.spec import Replicate
 from workbench_studies.papers.catalog import PAPERS, plan

@@ -20,7 +20,7 @@ from engine.methods.moe.upcycle import upcycle
 from engine.methods.multi_expert_files import new_placement
 from engine.models.expert_model import trainable
 from engine.models.families import fresh_model
-from engine.models.flops import Shape, forward_flops, narayanan_flops, training_flops
+from engine.models.flops import Shape, forward_flops, training_flops
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from engine.training.loop import train
@@ -138,26 +138,6 @@ def test_keys_of_fewer_heads_and_embeddings_of_another_width_are_counted_as_they
         assert counted(lm, backward=False) == pytest.approx(
             forward_flops(Shape.of(config.to_dict()), TOKENS), rel=TOLERANCE
         )
-
-
-PAPER = [  # DEMix table 2: layers, width, sequences per update, 10¹² operations per update
-    (12, 768, 512, 556),
-    (24, 1024, 1024, 3279),
-    (24, 1536, 2048, 13_637),
-    (24, 2048, 2048, 23_250),
-]
-
-
-@pytest.mark.parametrize(("num_layers", "width", "sequences", "expected"), PAPER)
-def test_the_formula_gives_the_papers_table_2(num_layers: int, width: int, sequences: int, expected: int) -> None:
-    result = narayanan_flops(num_layers, width, 50_264, sequences * 1024, 1024)
-    assert result / 1e12 == pytest.approx(expected, rel=0.002)
-
-
-def test_without_recomputation_the_formula_is_our_count_of_its_gpt() -> None:
-    gpt = {"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 5, "vocab_size": 900}
-    ours = training_flops(Shape.of(gpt), 128) * 1000
-    assert narayanan_flops(5, 64, 900, 1000, 128, recomputed=False) == pytest.approx(ours)
 
 
 def test_a_mixture_costs_as_many_forward_passes_as_it_has_experts() -> None:

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from engine.analysis.efficiency import MeasuredCost, cost_of, speedup, split_steps
 from engine.errors import EngineError
-from engine.models.flops import elm_flops, narayanan_flops
+from engine.models.flops import Shape, training_flops
+from workbench_studies.cbtm.efficiency import MeasuredCost, cost_of, elm_flops, narayanan_flops, speedup
 
 DENSE = [MeasuredCost(20.0, 1e18), MeasuredCost(16.0, 4e18), MeasuredCost(14.0, 16e18)]
 
@@ -42,18 +42,6 @@ def test_a_cost_that_is_no_cost_is_refused(broken: MeasuredCost) -> None:
         cost_of(1.0, [broken])
 
 
-@pytest.mark.parametrize(("num_steps", "num_clusters"), [(100, 1), (100, 8), (10, 3), (7, 7)])
-def test_the_updates_of_all_clusters_are_those_of_the_dense_model(num_steps: int, num_clusters: int) -> None:
-    steps = split_steps(num_steps, num_clusters)
-    assert (sum(steps), len(steps)) == (num_steps, num_clusters)
-    assert max(steps) - min(steps) <= 1
-
-
-def test_fewer_updates_than_clusters_are_refused() -> None:
-    with pytest.raises(EngineError, match="7 steps are too few for 8 clusters"):
-        split_steps(7, 8)
-
-
 @pytest.mark.parametrize("num_clusters", [1, 8, 128])
 def test_all_expert_models_together_cost_what_the_dense_one_costs(num_clusters: int) -> None:  # C-BTM A.2
     shape = {"num_layers": 24, "width": 2048, "vocab_size": 50_000, "num_tokens": 168_000_000_000, "context": 2048}
@@ -62,3 +50,23 @@ def test_all_expert_models_together_cost_what_the_dense_one_costs(num_clusters: 
     by_hand = 96 * 24 * 2048**2 * 168e9 / num_clusters * (1 + 2048 / (6 * 2048) + 50_000 / (16 * 24 * 2048))
     assert one == pytest.approx(by_hand)
     assert elm_flops(**shape, num_clusters=1) == narayanan_flops(**shape)
+
+
+PAPER = [  # DEMix table 2: layers, width, sequences per update, 10¹² operations per update
+    (12, 768, 512, 556),
+    (24, 1024, 1024, 3279),
+    (24, 1536, 2048, 13_637),
+    (24, 2048, 2048, 23_250),
+]
+
+
+@pytest.mark.parametrize(("num_layers", "width", "sequences", "expected"), PAPER)
+def test_the_formula_gives_the_papers_table_2(num_layers: int, width: int, sequences: int, expected: int) -> None:
+    result = narayanan_flops(num_layers, width, 50_264, sequences * 1024, 1024)
+    assert result / 1e12 == pytest.approx(expected, rel=0.002)
+
+
+def test_without_recomputation_the_formula_is_our_count_of_its_gpt() -> None:
+    gpt = {"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 5, "vocab_size": 900}
+    ours = training_flops(Shape.of(gpt), 128) * 1000
+    assert narayanan_flops(5, 64, 900, 1000, 128, recomputed=False) == pytest.approx(ours)

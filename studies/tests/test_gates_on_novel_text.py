@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-SCRIPT = Path(__file__).parents[3] / "benchmarks" / "gates_on_novel_text.py"
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gates_on_novel_text.py"
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.analysis import pace
 from engine.config import ModelConfig
+from workbench_studies.core import pace
 
 
 def test_the_pace_counts_tokens_over_the_time_that_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Interpolates the cost of a performance between measured ones (C-BTM §A.3, after Artetxe et al. 2021)."""
+"""Operations of dense and expert models (C-BTM §A.2), and costs of a performance between measured ones (§A.3)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class MeasuredCost:
 def cost_of(performance: float, curve: Sequence[MeasuredCost]) -> float | None:
     """The cost of a performance, log-interpolated between the nearest measured performances.
 
-    None outside the measured range: nothing is extrapolated. Of two costs for one performance the lower counts.
-    Raises EngineError for a cost that is not above 0 or a number that is not finite.
+    None outside the measured range: nothing is extrapolated (after Artetxe et al. 2021). Of two costs for one
+    performance the lower counts. Raises EngineError for a cost that is not above 0 or a number that is not finite.
     """
     _require_numbers(curve)
     below = [point for point in curve if point.performance <= performance]
@@ -42,20 +42,6 @@ def speedup(performance: float, dense: Sequence[MeasuredCost], other: Sequence[M
     return None if dense_cost is None or other_cost is None else dense_cost / other_cost
 
 
-def split_steps(num_steps: int, num_clusters: int) -> list[int]:
-    """Splits the dense model's updates over the experts, so that both see equally many tokens (§A.2).
-
-    The remainder goes to the first experts. Raises EngineError when an expert would get no update.
-    """
-    if num_steps < num_clusters:
-        raise EngineError(
-            f"{num_steps} steps are too few for {num_clusters} clusters: each needs at least one.",
-            "Set more steps: they are divided over all clusters.",
-        )
-    each, rest = divmod(num_steps, num_clusters)
-    return [each + (number < rest) for number in range(num_clusters)]
-
-
 def _require_numbers(curve: Sequence[MeasuredCost]) -> None:
     for point in curve:
         if not (math.isfinite(point.performance) and math.isfinite(point.cost) and point.cost > 0):
@@ -63,3 +49,20 @@ def _require_numbers(curve: Sequence[MeasuredCost]) -> None:
                 f"Costs must be above 0 and all numbers finite: performance {point.performance} has cost {point.cost}.",
                 "Leave this point out, or measure it again.",
             )
+
+
+def narayanan_flops(
+    num_layers: int, width: int, vocab_size: int, num_tokens: int, context: int, *, recomputed: bool = True
+) -> float:
+    """Operations of an update on `num_tokens` by the formula as printed; `recomputed=False` keeps the activations."""
+    passes = 4 if recomputed else 3
+    logits = vocab_size / (4 * passes * num_layers * width)
+    return 24 * passes * num_tokens * num_layers * width**2 * (1 + context / (6 * width) + logits)
+
+
+def elm_flops(num_layers: int, width: int, vocab_size: int, num_tokens: int, context: int, num_clusters: int) -> float:
+    """Operations to train one of `num_clusters` expert language models when all together see `num_tokens` (C-BTM §A.2).
+
+    Each sees its share, so that all of them cost what the one dense model costs.
+    """
+    return narayanan_flops(num_layers, width, vocab_size, num_tokens, context) / num_clusters

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from engine.statistics.curves import Curve, crossing, mean_curve
+from workbench_studies.core.curves import Curve, crossing, mean_curve
 
 
 def curve(*values: float, seed: int = 0, domains: tuple[str, ...] = ("law",)) -> Curve:

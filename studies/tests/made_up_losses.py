@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.statistics.bootstrap import Loss, Place
+from engine.statistics.bootstrap import Loss
+from workbench_studies.core.averages import Place
 
 BLOCKS, TOKENS = 60, 128
 

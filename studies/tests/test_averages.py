@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from engine.statistics.bootstrap import Averages, Counted, Draws, Hits, Loss, Place, Resampled, SystemChange
+from engine.statistics.bootstrap import Draws, Loss
 from engine.statistics.estimates import Floats
-from tests.engine.statistics.texts import TOKENS, losses_of
+from studies.tests.made_up_losses import TOKENS, losses_of
+from workbench_studies.core.averages import Averages, Counted, Hits, Place, SystemChange, estimate_counts, estimate_mean
 
 DOMAINS = ("law", "code", "sea", "kitchen")
 TRUTH = float(np.exp(3.0) - np.exp(2.9))
@@ -35,7 +36,7 @@ def coverage(num_documents: Sequence[int], trials: int = 200) -> float:
     """How often the interval of a difference holds the truth."""
     domains, hits = [str(place) for place in range(len(num_documents))], 0
     for trial in range(trials):
-        result = Resampled(correlated_world(trial, num_documents), num_draws=400).difference("a", "b", domains)
+        result = Averages(correlated_world(trial, num_documents), num_draws=400).difference("a", "b", domains)
         assert result is not None
         hits += result.low <= TRUTH <= result.high
     return hits / trials
@@ -56,7 +57,7 @@ def test_blocks_taken_for_documents_would_cover_far_too_seldom() -> None:
             place: Loss(one.totals_N, one.tokens_N, np.arange(len(one.totals_N)))
             for place, one in correlated_world(trial, FEW).items()
         }
-        result = Resampled(losses, num_draws=400).difference("a", "b", [str(place) for place in range(len(FEW))])
+        result = Averages(losses, num_draws=400).difference("a", "b", [str(place) for place in range(len(FEW))])
         assert result is not None
         hits += result.low <= TRUTH <= result.high
     assert hits / 100 < 0.7
@@ -71,7 +72,7 @@ def test_the_interval_of_a_mean_has_the_width_of_its_standard_error_with_few_doc
 
 def test_a_text_of_one_document_is_drawn_by_its_blocks() -> None:
     one, many = (Loss(np.arange(20.0), ONES_20, of_N) for of_N in (np.zeros(20, dtype=int), np.arange(20)))
-    result = [Resampled({("a", 0, "law"): loss}).average("a", ["law"]) for loss in (one, many)]
+    result = [Averages({("a", 0, "law"): loss}).average("a", ["law"]) for loss in (one, many)]
     assert result[0] == result[1]
 
 
@@ -80,15 +81,15 @@ def test_an_interval_holds_its_value_even_where_no_draw_comes_near_it() -> None:
     of_N, tokens_N = np.array([0, 1]), np.array([100.0, 100.0])
     nats = {"a": np.array([200.0, 400.0]), "b": np.array([400.0, 200.0])}
     losses: dict[Place, Loss] = {(name, 0, "law"): Loss(one, tokens_N, of_N) for name, one in nats.items()}
-    result = Resampled(losses).estimate(["a", "b"], ["law"], lambda one, other: one * other / (one + other))
+    result = Averages(losses).estimate(["a", "b"], ["law"], lambda one, other: one * other / (one + other))
     assert result is not None
     assert result.low <= result.value <= result.high
 
 
 def test_a_difference_is_paired_so_that_what_texts_share_does_not_blur_it() -> None:
     losses = losses_of({"a": 3.0, "b": 3.02}, DOMAINS, noise=0.5, own=0.005)
-    result = Resampled(losses).difference("a", "b", DOMAINS)
-    by_itself = Resampled(losses).average("a", DOMAINS)
+    result = Averages(losses).difference("a", "b", DOMAINS)
+    by_itself = Averages(losses).average("a", DOMAINS)
     assert result is not None
     assert by_itself is not None
     assert result.high < 0
@@ -99,18 +100,16 @@ def test_seeds_that_read_the_same_text_are_drawn_together() -> None:
     """What both seeds owe to the text does not become half as uncertain by reading it twice."""
     one = losses_of({"a": 3.0}, DOMAINS, seeds=1)
     twice = one | {(system, 1, domain): loss for (system, _, domain), loss in one.items()}
-    widths = [
-        result.high - result.low for losses in (one, twice) if (result := Resampled(losses).average("a", DOMAINS))
-    ]
+    widths = [result.high - result.low for losses in (one, twice) if (result := Averages(losses).average("a", DOMAINS))]
     assert widths[1] == pytest.approx(widths[0])
     values_N, of_N = np.random.default_rng(0).normal(size=40), np.arange(40)
-    single, double = (Draws().mean("law dev", [(values_N, of_N)] * number) for number in (1, 2))
+    single, double = (estimate_mean(Draws(), "law dev", [(values_N, of_N)] * number) for number in (1, 2))
     assert (double.low, double.high) == pytest.approx((single.low, single.high))
 
 
 def test_perplexities_are_averaged_over_domains_not_losses() -> None:
     one = {("a", 0, name): Loss(np.full(20, nats), ONES_20, np.arange(20)) for name, nats in (("x", 1.0), ("y", 3.0))}
-    result = Resampled(one).average("a", ("x", "y"))
+    result = Averages(one).average("a", ("x", "y"))
     assert result is not None
     assert result.value == pytest.approx((np.e + np.e**3) / 2)
 
@@ -121,7 +120,7 @@ def test_a_change_counts_every_domain_the_same() -> None:
         for name, before, after in (("x", 10.0, 11.0), ("y", 1000.0, 900.0))
         for system, value in (("before", before), ("after", after))
     }
-    result = Resampled(losses).changes([SystemChange("after", "before", "x"), SystemChange("after", "before", "y")])
+    result = Averages(losses).changes([SystemChange("after", "before", "x"), SystemChange("after", "before", "y")])
     assert result is not None
     assert result.value == pytest.approx(0.0, abs=1e-9)
 
@@ -134,7 +133,7 @@ def test_seeds_that_differ_widen_the_interval() -> None:
         if key[:2] == ("a", 1)
     }
     widths = [
-        result.high - result.low for one in (alike, apart) if (result := Resampled(one).difference("a", "b", DOMAINS))
+        result.high - result.low for one in (alike, apart) if (result := Averages(one).difference("a", "b", DOMAINS))
     ]
     assert widths[1] > 5 * widths[0]
 
@@ -142,11 +141,11 @@ def test_seeds_that_differ_widen_the_interval() -> None:
 def test_only_seeds_that_have_everything_count_and_none_is_no_estimate() -> None:
     losses = losses_of({"a": 3.0, "b": 2.0}, DOMAINS)
     del losses["b", 1, "sea"]
-    result = Resampled(losses).difference("a", "b", DOMAINS)
+    result = Averages(losses).difference("a", "b", DOMAINS)
     assert result is not None
     assert len(result.by_seed) == 1
-    assert Resampled(losses).difference("a", "gone", DOMAINS) is None
-    assert Resampled(losses).average("a", ()) is None
+    assert Averages(losses).difference("a", "gone", DOMAINS) is None
+    assert Averages(losses).average("a", ()) is None
 
 
 def test_a_loss_sums_its_blocks_the_last_of_which_may_be_shorter() -> None:
@@ -156,7 +155,7 @@ def test_a_loss_sums_its_blocks_the_last_of_which_may_be_shorter() -> None:
 
 
 def test_a_hopeless_system_has_a_perplexity_that_json_can_hold() -> None:
-    result = Resampled({("a", 0, "x"): Loss(np.full(20, 9e9), ONES_20, np.arange(20))}).average("a", ["x"])
+    result = Averages({("a", 0, "x"): Loss(np.full(20, 9e9), ONES_20, np.arange(20))}).average("a", ["x"])
     assert result is not None
     assert np.isfinite([result.value, result.low, result.high]).all()
 
@@ -166,11 +165,11 @@ def test_the_interval_of_a_count_covers_what_it_should_and_a_table_is_drawn_toge
     chance, hits = np.random.default_rng(5), 0
     for _ in range(200):
         table = chance.multinomial(200, [0.3, 0.7]).astype(float)
-        result = Draws(400).of_counts([counted(table)] * 2, lambda counts: counts[..., 0] / counts.sum(-1))
+        result = estimate_counts(Draws(400), [counted(table)] * 2, lambda counts: counts[..., 0] / counts.sum(-1))
         hits += result.low <= 0.3 <= result.high
         assert result.by_seed == (table[0] / 200,) * 2
     assert 0.9 < hits / 200 < 0.99
-    complete = Draws(50).of_counts([counted(np.ones((2, 3)) * 4)], lambda counts: counts.sum((-2, -1)))
+    complete = estimate_counts(Draws(50), [counted(np.ones((2, 3)) * 4)], lambda counts: counts.sum((-2, -1)))
     assert (complete.low, complete.value, complete.high) == pytest.approx((24.0, 24.0, 24.0))
 
 
@@ -181,7 +180,7 @@ def test_the_interval_of_a_count_covers_what_it_should_where_documents_are_cut()
         cells_N = np.repeat(chance.random(40) >= 0.3, 10).astype(int)
         for name, documents_N in (("whole", np.arange(400) // 10), ("pieces", np.arange(400))):
             one = Counted(cells_N, documents_N, (2,))
-            result = Draws(300).of_counts([one], lambda counts: counts[..., 0] / counts.sum(-1))
+            result = estimate_counts(Draws(300), [one], lambda counts: counts[..., 0] / counts.sum(-1))
             hits[name] += result.low <= 0.3 <= result.high
     assert hits["whole"] / 150 > 0.88
     assert hits["pieces"] / 150 < 0.6

@@ -7,14 +7,8 @@ import pytest
 from scipy import stats
 
 from engine.statistics.bootstrap import Draws
-from engine.statistics.estimates import (
-    Estimate,
-    Floats,
-    correlation_of_pairs,
-    correlation_of_points,
-    share,
-    student_mean,
-)
+from engine.statistics.estimates import Estimate, Floats, student_mean
+from workbench_studies.core.correlations import correlation_of_pairs, correlation_of_points, share
 
 
 def table_of(traits_D: Floats, draw: np.random.Generator, noise: float) -> Floats:
