@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from workbench_studies.demix.names import (
     GRID,
     PAPER,
     READINGS,
+    SIZES,
     System,
     demix_dapt,
     dense_dapt,
@@ -33,27 +35,13 @@ from workbench_studies.papers.catalog import DEMIX
 from workbench_studies.papers.report_pages import charts, markdown, page
 from workbench_studies.papers.todays_rule import with_todays_marks
 
-BUDGET = {
-    "shape": {"family": "llama"},
-    "vocab_size": 512,
-    "training_tokens": 8_000_000,
-    "adapting_tokens": 1000,
-    "training": {},
-    "adapting": {},
-    "test_tokens": 1,
-    "block_size": 128,
-    "prior_blocks": 100,
-}
+TOKENS = {"training_tokens": 8_000_000, "adapting_tokens": 1000}
+BUDGET = {**asdict(SIZES["tiny"]), **TOKENS, "block_size": 128, "prior_blocks": 100}
 NAIVE, DENSE = System("naive"), System("dense")
-KNOBS = ("num_steps", "sequences_per_domain", "accumulate", "learning_rate", "clip", "precision")
-
-
-def full_budget() -> dict[str, Any]:
-    return {**BUDGET, "training": dict.fromkeys(KNOBS, 1), "adapting": dict.fromkeys(KNOBS, 1)}
 
 
 def findings(losses: dict[Place, Loss], *curves: Curve, jobs: tuple[JobFacts, ...] = ()) -> dict[str, Any]:
-    output = Circumstances("demix", "cpu", {"torch": "2"}, "tiny", full_budget(), jobs)
+    output = Circumstances("demix", "cpu", {"torch": "2"}, "tiny", BUDGET, jobs)
     return DEMIX.findings(evidence_of(losses), output, curves=curves)
 
 
@@ -274,7 +262,7 @@ def test_a_text_with_few_documents_or_blocks_is_named() -> None:
     losses = losses_of({NAIVE: 3.0}, ["law"], num_documents=2) | losses_of({NAIVE: 3.0}, ["sea"])
     evidence = evidence_of(losses, beliefs={(0, "sea"): belief_of(np.full((4, 40), 0.25))})
     evidence.prior_blocks["sea"] = 40
-    result = DEMIX.findings(evidence, Circumstances("demix", "cpu", {}, "tiny", full_budget(), ()))
+    result = DEMIX.findings(evidence, Circumstances("demix", "cpu", {}, "tiny", BUDGET, ()))
     rows = {row["text"]: row for row in result["texts"]}
     assert (rows["law"]["test documents"], rows["sea"]["test documents"]) == (2, 60)
     assert (rows["sea"]["blocks behind a cached prior"], rows["law"]["dev documents"]) == (40, None)
@@ -324,7 +312,7 @@ def calibrated(nats: float, novel: float = 4.0, **options: Any) -> dict[str, Any
     losses = losses_of(nats_of | {cached[CALIBRATED]: nats}, DOMAINS)
     losses |= losses_of({DENSE: 4.5} | dict.fromkeys(cached.values(), 4.7) | {cached[CALIBRATED]: novel}, NOVEL)
     fits = {seed: Fit(calibration(keeps=seed == 1), DOMAINS) for seed in range(2)}
-    output = Circumstances("demix", "cpu", {}, "tiny", full_budget(), ())
+    output = Circumstances("demix", "cpu", {}, "tiny", BUDGET, ())
     return DEMIX.findings(evidence_of(losses, fits=fits, **options), output)
 
 
