@@ -34,7 +34,7 @@ from ui.present.forms.options import spec_of_options
 from ui.present.jobs.failure_text import cause_of, failure_of
 from ui.present.jobs.job_status import is_over, percent_of, sentence_of
 from ui.present.jobs.throughput import tokens_per_step
-from ui.present.text.calibration import describe_proposal
+from ui.present.text.posteriors import describe_proposal
 from workbench.analysis.training_curves import job_metrics
 from workbench.answers.base import Answer
 from workbench.answers.cards import JobCard

@@ -64,7 +64,7 @@ def compose(page: Page) -> None:
 def look_at_its_parts(page: Page) -> None:
     page.get_by_text("See the composition").click()
     expect(page.get_by_role("heading", name="both/composed")).to_be_visible()
-    expect(page.get_by_text("Parts beside the backbone tiny in 2 blocks")).to_be_visible()
+    expect(page.get_by_text("Parts next to the backbone tiny in 2 blocks")).to_be_visible()
     page.get_by_role("tab", name="Lineage").click()
     for part in ("c/code", "l/law"):
         expect(page.get_by_text(f"expert {part} → expert both/composed")).to_be_visible()

@@ -27,7 +27,7 @@ from jobs.queue.submit import submit
 from tests.journeys.conftest import Do, done, work
 from tests.journeys.test_export import LORA
 from ui.cli.app import PROBLEM, main
-from ui.widgets.data_table import as_csv
+from ui.widgets.charts_and_tables import as_csv
 from workbench.answers.cards import JobCard
 from workbench.registry import experts, seeds
 from workbench.registry.database import migrate, reading

@@ -12,8 +12,8 @@ from sqlalchemy import select
 from ui.cli.app import main
 from ui.present.headlines import last_headline, mean_of_model, signed_text
 from ui.present.picture import scores_of
-from ui.studio.overview import contents
-from ui.studio.overview.contents import read_contents
+from ui.studio.shared import contents
+from ui.studio.shared.contents import read_contents
 from workbench.answers.cards import JobCard
 from workbench.questions.calibration import calibrate_evidence
 from workbench.questions.perplexities import MixedScores, MixRequest

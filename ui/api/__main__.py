@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from engine.errors import Problem
-from engine.extras import require_extras
+from engine.plugins import require_extras
 
 if TYPE_CHECKING:
     from workbench.settings import Settings

@@ -25,7 +25,7 @@ class Headline:
     value: str
     beside: str = ""
     is_good: bool | None = None  # None: neither good nor bad
-    words: str = ""
+    sentence: str = ""
     link: str = ""
     page: Page | None = None
     state: Mapping[str, str] = field(default_factory=dict)  # of that page
@@ -115,7 +115,7 @@ def best_headline(best: MixtureMean | None, models: Sequence[Baseline], why: str
     """The best mixture against the best single model, on the domains that trained both."""
     label = "Best mixture against dense"
     if best is None:
-        return Headline(label, DASH, words=why or "No mixture is scored on test text yet.")
+        return Headline(label, DASH, sentence=why or "No mixture is scored on test text yet.")
     chosen: dict[str, Any] = {"page": MIXTURES, "state": {"mixture": best.mixture}, "link": "see the mixture"}
     known = [(one.mean, one) for one in models if one.mean is not None]
     if not known:
@@ -126,7 +126,7 @@ def best_headline(best: MixtureMean | None, models: Sequence[Baseline], why: str
         else:
             words = f"{words}. Train a dense model to compare"
             chosen = {"page": TRAIN, "link": "train one"}
-        return Headline(label, perplexity_text(best.mean), words=words, **chosen)
+        return Headline(label, perplexity_text(best.mean), sentence=words, **chosen)
     mean, model = min(known, key=lambda one: one[0])
     own = model.mixture.mean
     change = (own / mean - 1) * 100
@@ -139,7 +139,7 @@ def best_headline(best: MixtureMean | None, models: Sequence[Baseline], why: str
 def coverage_headline(
     domains: Sequence[DomainCard], experts: Sequence[ExpertCard], mixture: MixtureCard | None = None
 ) -> Headline:
-    """How many domains have an enabled expert that was trained on them alone, and how many in the page's mixture."""
+    """How many domains have an enabled expert that was trained on nothing else, and how many in the page's mixture."""
     own = {one.domain for one in experts if one.enabled and one.domain}
     without = [one.name for one in domains if one.name not in own]
     value = f"{len(domains) - len(without)} of {len(domains)}"
@@ -164,18 +164,18 @@ def last_headline(
     changes = [*_calibrations(mixtures), *_additions(additions, mixtures), *_removals(removals)]
     if not changes:
         words = "None is measured yet: calibrate a mixture, or certify the addition of an expert."
-        return Headline(_LAST, DASH, words=words)
+        return Headline(_LAST, DASH, sentence=words)
     return max(changes, key=lambda one: one[0])[1]
 
 
 def _calibrations(mixtures: Collection[MixtureCard]) -> list[tuple[float, Headline]]:
     changes = []
-    for one in mixtures:
-        if gain := one.calibration:
-            words = f"perplexity of {one.name} after calibration, on its domains' text"
+    for mixture_card in mixtures:
+        if gain := mixture_card.calibration:
+            words = f"perplexity of {mixture_card.name} after calibration, on its domains' text"
             interval = f"95 %: {signed_text(gain.low)} to {signed_text(gain.high)}"
             label = f"{_LAST}, {ago(gain.at)}" if gain.at else _LAST
-            value, mixture = f"{signed_text(gain.value)} %", {"mixture": one.name}
+            value, mixture = f"{signed_text(gain.value)} %", {"mixture": mixture_card.name}
             headline = Headline(label, value, interval, gain.value < 0, words, "what changed", MIXTURES, mixture)
             changes.append((gain.at or 0.0, headline))
     return changes
@@ -184,28 +184,30 @@ def _calibrations(mixtures: Collection[MixtureCard]) -> list[tuple[float, Headli
 def _additions(reports: Sequence[ReportCard], mixtures: Collection[MixtureCard]) -> list[tuple[float, Headline]]:
     at_work = {member.expert for mixture in mixtures for member in mixture.members if takes_part(member)}
     changes = []
-    for one in reports:
-        rows = [row for row in one.findings.get("domains", ()) if row.get("is_new")]
+    for report in reports:
+        rows = [row for row in report.findings.get("domains", ()) if row.get("is_new")]
         if rows:
-            expert = str(one.findings["expert"])
+            expert = str(report.findings["expert"])
             off = "" if expert in at_work else ", which takes part in no mixture now"
             words = f"perplexity on {rows[0]['domain']} with {expert}{off}"
-            changes.append(_certified(one, float(rows[0]["change_percent"]), words, {"experts.chosen": expert}))
+            changes.append(
+                _certificate_headline(report, float(rows[0]["change_percent"]), words, {"experts.chosen": expert})
+            )
     return changes
 
 
 def _removals(reports: Sequence[ReportCard]) -> list[tuple[float, Headline]]:
     changes = []
-    for one in reports:
-        row: Mapping[str, Any] = next(iter(one.findings.get("perplexity", ())), {})
+    for report in reports:
+        row: Mapping[str, Any] = next(iter(report.findings.get("perplexity", ())), {})
         if (before := row.get("with_expert")) and (after := row.get("without_expert")):
-            words = f"perplexity on {row['domain']} without {one.findings['expert']}"
-            mixture = {"mixture": str(one.findings["mixture"])}
-            changes.append(_certified(one, 100 * (after / before - 1), words, mixture, MIXTURES))
+            words = f"perplexity on {row['domain']} without {report.findings['expert']}"
+            mixture = {"mixture": str(report.findings["mixture"])}
+            changes.append(_certificate_headline(report, 100 * (after / before - 1), words, mixture, MIXTURES))
     return changes
 
 
-def _certified(
+def _certificate_headline(
     report: ReportCard, percent: float, words: str, chosen: Mapping[str, str], page: Page = EXPERTS
 ) -> tuple[float, Headline]:
     """The headline of a certificate, which has no interval, and when it was made."""

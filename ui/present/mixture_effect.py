@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from engine.text.split_names import HeldOutSplit
@@ -14,29 +15,55 @@ from workbench.formatting.shell_command import shell_command, split_options
 from workbench.questions.perplexities import MixedDomain
 from workbench.specs.requests import MixtureRequest
 
-LITTLE = 1.0  # percent: a smaller change is called none
+LITTLE = 1.0  # percent: a smaller change counts as neither worse nor better
+_NONE = 0.05  # percent: a smaller change is none
 MOST_ROWS = 24
 
-Rows = Sequence[Mapping[str, Any]]
+
+@dataclass(frozen=True)
+class DomainEffect:
+    """The perplexity of a domain before and now; before is None where it is not known, or does not compare."""
+
+    domain: str
+    num_tokens: int
+    before: float | None
+    now: float
+    best_expert: str
+
+    @property
+    def change_percent(self) -> float | None:
+        return (self.now / self.before - 1) * 100 if self.before and self.now else None
+
+    @property
+    def size(self) -> float:
+        """The change without its sign; 0 where it is not known."""
+        return abs(self.change_percent or 0.0)
 
 
-def effect_rows(before: Sequence[MixedDomain], now: Sequence[MixedDomain]) -> list[dict[str, Any]]:
-    """A row for each domain with the change in percent, as the table and its file hold it.
+def effect_rows(before: Sequence[MixedDomain], now: Sequence[MixedDomain]) -> list[DomainEffect]:
+    """The effect on each domain.
 
     A perplexity before that is of other tokens does not compare, and is left out: `describe_unlike_rows` names it.
     """
     unlike = {row.domain for row in unlike_rows(before, now)}
     known = {row.domain: row.perplexity for row in before if row.domain not in unlike}
     return [
+        DomainEffect(row.domain, row.num_tokens, known.get(row.domain), row.perplexity, row.best_expert) for row in now
+    ]
+
+
+def effect_table(rows: Sequence[DomainEffect]) -> list[dict[str, Any]]:
+    """The effect as the rows of a file."""
+    return [
         {
             "domain": row.domain,
             "tokens": row.num_tokens,
-            "perplexity before": (old := known.get(row.domain)),
-            "perplexity now": row.perplexity,
-            "change (%)": (row.perplexity / old - 1) * 100 if old and row.perplexity else None,
+            "perplexity before": row.before,
+            "perplexity now": row.now,
+            "change (%)": row.change_percent,
             "best single expert": row.best_expert,
         }
-        for row in now
+        for row in rows
     ]
 
 
@@ -46,12 +73,14 @@ def unlike_rows(before: Sequence[MixedDomain], now: Sequence[MixedDomain]) -> li
     return [row for row in before if texts.get(row.domain, (row.block_size, row.num_tokens)) != _text(row)]
 
 
-def describe_unlike_rows(before: Sequence[MixedDomain], now: Sequence[MixedDomain], other: str) -> str:
+def describe_unlike_rows(before: Sequence[MixedDomain], now: Sequence[MixedDomain], reference: str) -> str:
     """Which domains are not compared, since two mixtures were scored on other tokens; empty where all are."""
     rows = unlike_rows(before, now)
     if not rows:
         return ""
-    sizes = f"{other} was scored in blocks of {rows[0].block_size:,} tokens, {rows[0].num_tokens:,} of {rows[0].domain}"
+    sizes = (
+        f"{reference} was scored in blocks of {rows[0].block_size:,} tokens, {rows[0].num_tokens:,} of {rows[0].domain}"
+    )
     return f"Not compared on {listed([row.domain for row in rows])}, since the tokens differ: {sizes}."
 
 
@@ -59,59 +88,47 @@ def _text(row: MixedDomain) -> tuple[int, int]:
     return row.block_size, row.num_tokens
 
 
-def bars_of(rows: Rows, looks: Looks, before: str) -> dict[str, Any]:
+def bars_of(rows: Sequence[DomainEffect], looks: Looks, before: str) -> dict[str, Any]:
     """The data of `show_domain_bars`: `before` names the perplexities that the new ones are compared with.
 
     The domains with the largest changes stand first where there are more than fit.
     """
-    shown = sorted(rows, key=_size, reverse=True)[:MOST_ROWS] if len(rows) > MOST_ROWS else rows
-    most = max((max(row["perplexity before"] or 0, row["perplexity now"]) for row in shown), default=1.0) or 1.0
-    return {
-        "before": before,
-        "rows": [_bar(row, looks, most) for row in shown],
-        "spoken": spoken_change(rows),
-    }
+    shown = sorted(rows, key=lambda row: row.size, reverse=True)[:MOST_ROWS] if len(rows) > MOST_ROWS else rows
+    most = max((max(row.before or 0, row.now) for row in shown), default=1.0) or 1.0
+    return {"before": before, "rows": [_bar(row, looks, most) for row in shown], "spoken": change_to_speak(rows)}
 
 
-def _bar(row: Mapping[str, Any], looks: Looks, most: float) -> dict[str, Any]:
-    old, now, percent = row["perplexity before"], row["perplexity now"], row["change (%)"]
+def _bar(row: DomainEffect, looks: Looks, most: float) -> dict[str, Any]:
     return {
-        "name": row["domain"],
-        "look": look_data(looks.domain(row["domain"])),
-        "now": round(now / most, 4),
-        "before": None if old is None else round(old / most, 4),
-        "words": [
-            perplexity(old),
-            perplexity(now),
-            change(percent),
-        ],
-        "verdict": _verdict(percent),
+        "name": row.domain,
+        "look": look_data(looks.domain(row.domain)),
+        "now": round(row.now / most, 4),
+        "before": None if row.before is None else round(row.before / most, 4),
+        "words": [perplexity(row.before), perplexity(row.now), change(row.change_percent)],
+        "verdict": _verdict(row.change_percent),
     }
 
 
 def _verdict(change: float | None) -> list[str]:
     if change is None:
         return ["not compared", ""]
-    if abs(change) < 0.05:
+    if abs(change) < _NONE:
         return ["unchanged", ""]
     if abs(change) < LITTLE:
         return [f"within {LITTLE:g} %", ""]
     return ["↑ worse", "bad"] if change > 0 else ["↓ better", "good"]
 
 
-def _size(row: Mapping[str, Any]) -> float:
-    return abs(float(row["change (%)"] or 0.0))
-
-
-def effect_title(rows: Rows) -> str:
+def effect_title(rows: Sequence[DomainEffect]) -> str:
     """The result as a sentence: how many domains get worse and better."""
-    changes = [row["change (%)"] for row in rows if row["change (%)"] is not None]
+    changes = [row.change_percent for row in rows if row.change_percent is not None]
     if not changes:
         return "Nothing to compare"
-    worse, better = sum(one >= LITTLE for one in changes), sum(one <= -LITTLE for one in changes)
+    worse, better = sum(change >= LITTLE for change in changes), sum(change <= -LITTLE for change in changes)
     rest = len(changes) - worse - better
     if not worse and not better:
-        return "The same on every domain" if all(abs(one) < 0.05 for one in changes) else "No domain changes by 1 %"
+        is_same = all(abs(change) < _NONE for change in changes)
+        return "The same on every domain" if is_same else "No domain changes by 1 %"
     parts = [f"{count:,} got {word}" for count, word in ((worse, "worse"), (better, "better")) if count]
     if rest:
         parts.append(f"{rest:,} changed by less than {LITTLE:g} %")
@@ -119,40 +136,35 @@ def effect_title(rows: Rows) -> str:
     return f"Of {pluralize(len(changes), 'domain')}, {joined}"
 
 
-def describe_effect(rows: Rows) -> str:
+def describe_effect(rows: Sequence[DomainEffect]) -> str:
     """The largest change in words."""
-    changed = [row for row in rows if row["change (%)"] is not None and _size(row) >= 0.05]
+    changed = [row for row in rows if row.size >= _NONE]
     if not changed:
-        is_compared = any(row["change (%)"] is not None for row in rows)
+        is_compared = any(row.change_percent is not None for row in rows)
         return "The choice gives the same perplexities." if is_compared else "No domain is compared."
-    worst = max(changed, key=_size)
+    worst = max(changed, key=lambda row: row.size)
     return (
-        f"{len(changed)} of {pluralize(len(rows), 'domain')} change; the largest change is on {worst['domain']}, "
-        f"from {perplexity(worst['perplexity before'])} to {perplexity(worst['perplexity now'])} per token "
-        f"({change(worst['change (%)'])})."
+        f"{len(changed)} of {pluralize(len(rows), 'domain')} change; the largest change is on {worst.domain}, "
+        f"from {perplexity(worst.before)} to {perplexity(worst.now)} per token ({change(worst.change_percent)})."
     )
 
 
-def spoken_change(rows: Rows) -> str:
+def change_to_speak(rows: Sequence[DomainEffect]) -> str:
     """The text for a screen reader: the largest change only."""
-    changed = [row for row in rows if row["change (%)"] is not None and _size(row) >= 0.05]
-    if not changed:
+    worst = max(rows, key=lambda row: row.size, default=None)
+    if worst is None or worst.size < _NONE:
         return "No change"
-    worst = max(changed, key=_size)
-    percent = worst["change (%)"]
-    direction = "up" if percent > 0 else "down"
-    return f"{worst['domain']}: {perplexity(worst['perplexity now'])}, {direction} {abs(percent):.1f} %"
+    direction = "up" if (worst.change_percent or 0.0) > 0 else "down"
+    return f"{worst.domain}: {perplexity(worst.now)}, {direction} {worst.size:.1f} %"
 
 
-def difference_rows(one: MixtureRequest, other: MixtureRequest) -> list[dict[str, str]]:
+def difference_rows(choice: MixtureRequest, reference: MixtureRequest) -> list[dict[str, str]]:
     """The differences between two mixtures: experts, weights and settings of the gate."""
-    left, right = (_settings(one), _settings(other))
-    names = [*left, *(name for name in right if name not in left)]
-    rows = [(name, left.get(name, DASH), right.get(name, DASH)) for name in names]
+    left, right = _settings(choice), _settings(reference)
     return [
-        {"setting": name, f"{one.model} now": ours, other.model: theirs}
-        for name, ours, theirs in rows
-        if ours != theirs
+        {"setting": name, f"{choice.model} now": left.get(name, DASH), reference.model: right.get(name, DASH)}
+        for name in left | right
+        if left.get(name, DASH) != right.get(name, DASH)
     ]
 
 

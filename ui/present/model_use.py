@@ -23,7 +23,7 @@ def openai_lines(model: str, settings: Settings) -> str:
             *([f"import {module}"] if module else []),
             "from openai import OpenAI",
             f'client = OpenAI(base_url="{public_api_address(settings)}/v1", api_key={key})',
-            f"answer = client.completions.create(model={_quoted(model)}, prompt={_quoted(_PROMPT)}, "
+            f"answer = client.completions.create(model={_quote(model)}, prompt={_quote(_PROMPT)}, "
             f"max_tokens={MAX_TOKENS})",
             "print(answer.choices[0].text)",
             'print(answer.model_extra["manifest"]["experts"][0]["sha256"])  # of the weights that wrote it',
@@ -36,9 +36,9 @@ def notebook_lines(model: str, kind: str) -> str:
     return "\n".join(
         [
             "from ui.notebook import Workbench",
-            f"model = Workbench().{kind}({_quoted(model)})",
-            f"print(model.generate({_quoted(_PROMPT)}, max_tokens={MAX_TOKENS}))",
-            f"print(model.posterior({_quoted(_PROMPT)}))  # weight of each expert at each token",
+            f"model = Workbench().{kind}({_quote(model)})",
+            f"print(model.generate({_quote(_PROMPT)}, max_tokens={MAX_TOKENS}))",
+            f"print(model.posterior({_quote(_PROMPT)}))  # weight of each expert at each token",
             "print(model.card)",
         ]
     )
@@ -79,5 +79,5 @@ def _python_token(settings: Settings) -> tuple[str, str]:
     return "subprocess", 'subprocess.check_output(["workbench", "token"], text=True).strip()'
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)

@@ -15,7 +15,7 @@ _TEXTS: dict[str, str] = {
     NextStep.CHOOSE_SPLIT: "To read it, choose its split, or all (`--dataset-split all`).",
     NextStep.IMPORT_AS_CHAT: "Import it as conversations (`--format chat`).",
     NextStep.IMPORT_PROMPTS_AS_TEXT: (
-        "Remove the record; prompts alone are texts (`--format text --text-field prompt`)."
+        "Remove the record; prompts without answers are texts (`--format text --text-field prompt`)."
     ),
     NextStep.LEAVE_FIELDS_OUT: "Fix or remove the record, or leave the field out (`--leave-out NAME`).",
     NextStep.NAME_TEXT_FIELD: "Say which field holds the text (`--text-field`).",

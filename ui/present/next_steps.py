@@ -1,12 +1,13 @@
-"""Suggested next steps, from the registry, pending jobs and failed jobs."""
+"""Suggested next steps, and the steps of a first visit, from the registry, pending jobs and failed jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from ui.present.jobs.failure_text import cause_of
-from ui.present.jobs.job_status import bringing, describe_coming_job
+from ui.present.jobs.job_status import bringing, by_turn, describe_coming_job, percent_of, sentence_of, step_of
 from ui.present.next_step_text import next_step_text
 from ui.present.pages import CORPORA, EXPERTS, JOBS, PLAYGROUND, POSTERIORS, REPORTS, SPECIALIZATION, TRAIN, Page
 from ui.present.text.formatting import listed, pluralize
@@ -59,15 +60,11 @@ def _suggest(have: Holdings) -> Iterator[Suggestion]:
         job = bringing(have.unfinished, step)
         yield _coming(job, have, then) if job else suggestion
         if step != "evaluations":
-            yield from _pending_mixture(have, step)
+            mixture_job = bringing(have.unfinished, "experts")
+            if mixture_job and step != "experts":
+                yield _coming(mixture_job, have, _TALK)
             return
     yield from _with_experts(have)
-
-
-def _pending_mixture(have: Holdings, step: FirstStep) -> Iterator[Suggestion]:
-    job = bringing(have.unfinished, "experts")
-    if job and step != "experts":
-        yield _coming(job, have, _TALK)
 
 
 def _coming(job: JobCard, have: Holdings, then: str) -> Suggestion:
@@ -145,3 +142,67 @@ STEP_AFTER: Mapping[Page, Suggestion] = {
     EXPERTS: Suggestion("One more expert leaves the others as they are.", TRAIN, "Train another expert"),
     REPORTS: Suggestion("An expert's card has the button that certifies it.", EXPERTS, "Certify an expert"),
 }
+
+
+StepState = Literal["done", "now", "later"]
+
+
+@dataclass(frozen=True)
+class StartStep:
+    """One step: what it is, a sentence, and the job that is at work on it."""
+
+    title: str
+    sentence: str
+    state: StepState
+    job: JobCard | None = None
+    progress: float = 0.0  # of the whole step, 0 to 1, while a job is at work on it
+
+
+def first_steps(have: Holdings, domains: Sequence[str], over: Sequence[JobCard]) -> list[StartStep]:
+    """The five steps of a first visit."""
+    return [
+        _imports(have, domains, over),
+        _step(have, "seeds", have.seeds, "A seed model is made", "all experts start from this small decoder"),
+        _step(have, "experts", have.experts, "Experts are trained", "each on one domain, everything else is shared"),
+        _step(
+            have,
+            "evaluations",
+            have.evaluations,
+            "Every expert is scored on every domain",
+            "then the three numbers and the picture of this page appear here",
+        ),
+        StartStep("Talk to the mixture", "on the page Playground", "later"),
+    ]
+
+
+def first_visit_title(have: Holdings) -> str:
+    """How far the first expert is."""
+    job = bringing(have.unfinished, "experts")
+    if have.experts:
+        return "Your first experts are trained; their scores follow"
+    if job and job.state == "running":
+        return f"Your first expert is {percent_of(job)} % done"
+    if have.unfinished:
+        return "Your first expert is on its way"
+    return "From text to experts that you can talk to"
+
+
+def _imports(have: Holdings, domains: Sequence[str], over: Sequence[JobCard]) -> StartStep:
+    waiting = by_turn([job for job in have.unfinished if step_of(job) == "domains"])  # the one at work first
+    ended = sum(step_of(job) == "domains" and job.state == "done" for job in over)
+    if waiting:
+        title = f"Text becomes domains: {ended} of {ended + len(waiting)} imported"
+        progress = (ended + sum(job.progress for job in waiting)) / (ended + len(waiting))
+        return StartStep(title, sentence_of(waiting[0]), "now", waiting[0], progress)
+    if domains:
+        return StartStep(f"{pluralize(len(domains), 'domain')} of text imported", listed(list(domains), 8), "done")
+    return StartStep("Text becomes domains", "each kind of text is a domain that one expert can learn", "later")
+
+
+def _step(have: Holdings, step: FirstStep, count: int, title: str, words: str) -> StartStep:
+    job = bringing(have.unfinished, step)
+    if job and job.state != "queued":
+        return StartStep(job.title, sentence_of(job), "now", job, job.progress)
+    if count:
+        return StartStep(title, words, "done")
+    return StartStep(job.title if job else title, words, "later")

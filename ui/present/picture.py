@@ -56,7 +56,7 @@ def picture_of(
     state: str = "",
 ) -> dict[str, Any]:
     """The data of `show_picture`. `state` says how the mixture is served."""
-    shown = _shown(experts, mixture)
+    shown = _experts_to_show(experts, mixture)
     hidden = len(experts) - len(shown)
     on = {one.expert for one in mixture.members if takes_part(one)} if mixture else {one.name for one in shown}
     leaders = [one for one in shown if one.name in on]  # who is off leads nowhere
@@ -91,7 +91,7 @@ def picture_legend(mixture: MixtureCard | None) -> str:
 _AWAY = {"active": False, "words": ""}
 
 
-def _shown(experts: Sequence[ExpertCard], mixture: MixtureCard | None) -> list[ExpertCard]:
+def _experts_to_show(experts: Sequence[ExpertCard], mixture: MixtureCard | None) -> list[ExpertCard]:
     """The experts of the mixture, those with the largest weight first; without one the oldest."""
     if mixture is None:
         return sorted((one for one in experts if one.enabled), key=lambda one: one.created_at)[:MOST_EXPERTS]
@@ -101,26 +101,29 @@ def _shown(experts: Sequence[ExpertCard], mixture: MixtureCard | None) -> list[E
 
 
 def _domain(
-    one: DomainCard, shown: Sequence[ExpertCard], names: Sequence[str], scores: PictureScores
+    domain: DomainCard, shown: Sequence[ExpertCard], names: Sequence[str], scores: PictureScores
 ) -> dict[str, Any]:
-    own = next((expert.name for expert in shown if expert.domain == one.name), "")
-    leads = own or scores.nearest(names, one.name)
-    place = names.index(leads) if leads else None
-    return _box(f"domain:{one.name}", one.name, CORPORA, {"domain": one.name}) | {"expert": place, "own": bool(own)}
+    own = next((expert.name for expert in shown if expert.domain == domain.name), "")
+    leads = own or scores.nearest(names, domain.name)
+    position = names.index(leads) if leads else None
+    return _box(f"domain:{domain.name}", domain.name, CORPORA, {"domain": domain.name}) | {
+        "expert": position,
+        "own": bool(own),
+    }
 
 
-def _expert(one: ExpertCard, active: bool | None, scores: PictureScores, looks: Looks) -> dict[str, Any]:
+def _expert(expert: ExpertCard, active: bool | None, scores: PictureScores, looks: Looks) -> dict[str, Any]:
     """The box of an expert. `active` says whether it takes part in the mixture; None without a mixture."""
-    value = scores.own(one)
+    value = scores.own(expert)
     words = f"perplexity {perplexity_text(value)}" if value is not None else "not scored"
-    box = _box(f"expert:{one.name}", one.name, EXPERTS, {"experts.chosen": one.name})
+    box = _box(f"expert:{expert.name}", expert.name, EXPERTS, {"experts.chosen": expert.name})
     words = f"{words}, off" if active is False else words
-    return box | {"look": look_data(looks.expert(one.name)), "words": words, "active": bool(active)}
+    return box | {"look": look_data(looks.expert(expert.name)), "words": words, "active": bool(active)}
 
 
-def _mixture(one: MixtureCard, state: str) -> dict[str, Any]:
-    words = [f"{one.gate['kind']} gate", *([state] if state else [])]
-    return _box(f"mixture:{one.name}", one.name, MIXTURES, {"mixture": one.name}) | {"words": words}
+def _mixture(mixture: MixtureCard, state: str) -> dict[str, Any]:
+    words = [f"{mixture.gate['kind']} gate", *([state] if state else [])]
+    return _box(f"mixture:{mixture.name}", mixture.name, MIXTURES, {"mixture": mixture.name}) | {"words": words}
 
 
 def look_data(look: Look) -> dict[str, str]:
@@ -151,19 +154,19 @@ def cards_to_show(experts: Sequence[ExpertCard], mixture: MixtureCard | None) ->
     members = {one.expert: place for place, one in enumerate(mixture.members)} if mixture else {}
     off = {one.expert for one in mixture.members if not takes_part(one)} if mixture else set()
 
-    def place(one: ExpertCard) -> tuple[bool, int, float]:
-        return not one.enabled or one.name in off, members.get(one.name, len(members)), -one.created_at
+    def place(expert: ExpertCard) -> tuple[bool, int, float]:
+        return not expert.enabled or expert.name in off, members.get(expert.name, len(members)), -expert.created_at
 
     return sorted(experts, key=place)[:MOST_CARDS]
 
 
-def switched_off(mixtures: Sequence[MixtureCard]) -> set[tuple[str, str]]:
+def members_off(mixtures: Sequence[MixtureCard]) -> set[tuple[str, str]]:
     """The experts that are members of a mixture without taking part, each with the mixture's name."""
     return {(one.expert, mixture.name) for mixture in mixtures for one in mixture.members if not takes_part(one)}
 
 
 def card_of(
-    one: ExpertCard,
+    expert: ExpertCard,
     domain: DomainCard | None,
     scores: PictureScores,
     looks: Looks,
@@ -176,26 +179,28 @@ def card_of(
 
     `odd` says why its perplexity does not compare with those of most other cards.
     """
-    value = scores.own(one)
-    origin = f"copy of {one.parent}" if one.parent else f"from seed model {one.seed}" if one.seed else ""
-    size = f"{parameters_text(one.num_parameters)} parameters"
-    text = f"{pluralize(domain.num_documents, 'document')}" if domain else f"{pluralize(len(one.domains), 'domain')}"
-    box = _box(f"expert:{one.name}", one.name, EXPERTS, {"experts.chosen": one.name})
-    memberships = [[f"off in {name}" if (one.name, name) in off else f"in {name}", ""] for name in one.mixtures[:2]]
+    value = scores.own(expert)
+    origin = f"copy of {expert.parent}" if expert.parent else f"from seed model {expert.seed}" if expert.seed else ""
+    size = f"{parameters_text(expert.num_parameters)} parameters"
+    text = f"{pluralize(domain.num_documents, 'document')}" if domain else f"{pluralize(len(expert.domains), 'domain')}"
+    box = _box(f"expert:{expert.name}", expert.name, EXPERTS, {"experts.chosen": expert.name})
+    memberships = [
+        [f"off in {name}" if (expert.name, name) in off else f"in {name}", ""] for name in expert.mixtures[:2]
+    ]
     return box | {
-        "look": look_data(looks.expert(one.name)),
-        "badges": [*_badges(one, value, is_certified), *memberships, *([[odd, "late"]] if odd else [])],
+        "look": look_data(looks.expert(expert.name)),
+        "badges": [*_badges(expert, value, is_certified), *memberships, *([[odd, "late"]] if odd else [])],
         "value": DASH if value is None else perplexity_text(value),
         "unit": "perplexity ↓",
         "curve": [round(point, 3) for point in curve],
-        "words": [" · ".join(filter(None, (one.method, origin, size))), text],
+        "words": [" · ".join(filter(None, (expert.method, origin, size))), text],
     }
 
 
-def _badges(one: ExpertCard, value: float | None, is_certified: bool) -> list[list[str]]:
-    if not one.enabled:
+def _badges(expert: ExpertCard, value: float | None, is_certified: bool) -> list[list[str]]:
+    if not expert.enabled:
         return [["disabled", ""]]
-    if one.stale:
+    if expert.stale:
         return [["its documents changed", "late"]]
     if value is None:
         return [["not scored", ""]]

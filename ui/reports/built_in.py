@@ -7,16 +7,19 @@ from itertools import combinations
 from typing import Any, TypedDict
 
 from ui.present.pages import SHARED_TEXT, SPECIALIZATION
-from ui.present.text.certificates import (
+from ui.present.text.reports import (
+    accuracy_rows,
     change_rows,
+    cluster_rows,
     describe_extraction,
     describe_new_expert,
     describe_priors,
+    describe_settings,
     extraction_rows,
     folder_rows,
     perplexity_rows,
+    task_rows,
 )
-from ui.present.text.classification import accuracy_rows, cluster_rows, describe_settings, task_rows
 from ui.reports.report_type import Part, ReportType, Reproducible
 from workbench.formatting.number_format import share
 from workbench.kinds.kind import ResultLink

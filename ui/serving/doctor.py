@@ -34,9 +34,9 @@ def least_free(settings: Settings) -> tuple[int, Path]:
 
 def trashed_bytes(settings: Settings) -> int:
     """The size of the trash."""
-    from jobs.garbage_collection import trashed
+    from jobs.garbage_collection import trash_entries
 
-    return sum(one.size_bytes for one in trashed(settings))
+    return sum(one.size_bytes for one in trash_entries(settings))
 
 
 NEWEST_TESTED = (3, 14)
@@ -149,9 +149,9 @@ def _without_registry(storage: Storage) -> Finding:
 
 
 def _trash(settings: Settings) -> Finding:
-    from jobs.garbage_collection import trashed
+    from jobs.garbage_collection import trash_entries
 
-    entries = trashed(settings)
+    entries = trash_entries(settings)
     if not entries:
         return Finding(True, "empty")
     total = size(sum(one.size_bytes for one in entries))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import Problem
-from engine.extras import require_extras
+from engine.plugins import require_extras
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -35,7 +35,7 @@ def open_page(name: str) -> None:
         st.session_state[_PAGE], st.session_state[_WRITTEN], st.session_state[_FAULTS] = name, {}, {}
 
 
-def opened_with() -> Mapping[str, Sequence[str]]:
+def query_at_opening() -> Mapping[str, Sequence[str]]:
     """What the address held when the page was opened or found again in the browser's history, not what it holds now.
 
     For a page with a frame, whose changes stand in the page's address and must not load the frame again.
@@ -100,7 +100,7 @@ def choose_number(label: str, *, key: str, usual: int, lowest: int, highest: int
         text = values[-1] if values else str(usual)
         is_known = text.isascii() and text.isdecimal() and lowest <= float(text) <= highest
         st.session_state[key] = float(text) if is_known else float(usual)
-        fault = f"{label} in the address: “{text}” is no whole number from {lowest:,} to {highest:,}."
+        fault = f"{label} in the address: “{text}” is not a whole number from {lowest:,} to {highest:,}."
         note_fault(key, "" if is_known else fault, usual)
     default = st.session_state.get(key, usual)  # also as the widget's: see `choose_one`
     number = draw_number(label, key=key, default=default, lowest=lowest, highest=highest, **more)
@@ -172,7 +172,7 @@ def fresh(key: str) -> list[str] | None:
     overtook the answer to the click before: then it holds what was written since the page was opened.
     """
     values = st.query_params.get_all(key)
-    written = _written().setdefault(key, [])
+    written = _history().setdefault(key, [])
     is_first, is_known = not written, values in written
     if values not in written:
         written.append(values)
@@ -185,7 +185,7 @@ def note(key: str, values: list[str]) -> None:
     """Writes what was chosen into the address, or takes KEY out of it."""
     if st.query_params.get_all(key) == values:
         return
-    written = _written().setdefault(key, [])
+    written = _history().setdefault(key, [])
     if values not in written:
         written.append(values)
     if values:
@@ -196,7 +196,7 @@ def note(key: str, values: list[str]) -> None:
 
 def reopen(query: Mapping[str, Sequence[str]]) -> None:
     """Opens the page that is shown with another address: a callback, called before its widgets are drawn."""
-    for key in _written():
+    for key in _history():
         if key in _usual():
             usual = _usual()[key]
             st.session_state[key] = list(usual) if isinstance(usual, list) else usual
@@ -209,7 +209,7 @@ def _usual() -> dict[str, Any]:
     return usual
 
 
-def _written() -> dict[str, list[list[str]]]:
+def _history() -> dict[str, list[list[str]]]:
     written: dict[str, list[list[str]]] = st.session_state.setdefault(_WRITTEN, {})
     return written
 
@@ -235,10 +235,10 @@ def go_to(page: Page, state: Mapping[str, str] = MappingProxyType({})) -> None:
 
 
 def choose_split(
-    place: DeltaGenerator, key: str, *, default: HeldOutSplit = "test", help: str | None = None
+    container: DeltaGenerator, key: str, *, default: HeldOutSplit = "test", help: str | None = None
 ) -> HeldOutSplit:
     """The split that the user chose; the default comes first."""
     options = sorted(HELD_OUT_SPLITS, key=lambda split: split != default)
     return choose_one(
-        place.segmented_control, "Held-out text", options, default=default, key=key, required=True, help=help
+        container.segmented_control, "Held-out text", options, default=default, key=key, required=True, help=help
     )

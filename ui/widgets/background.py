@@ -13,7 +13,7 @@ import streamlit as st
 from ui.client import Client
 from ui.errors import ServerDownError, ServerSlowError
 from ui.present.text.formatting import duration, plain
-from ui.widgets.notices import explained
+from ui.widgets.notices import explain_problems
 from workbench.access.actor import Actor, acting_as, current_actor
 from workbench.analysis.perplexity_tables import newest_evaluation
 from workbench.questions.question import AnswerType, Question
@@ -118,7 +118,7 @@ def _wait(key: str, doing: str) -> None:
 
 
 def _show_failure(key: str, failure: Exception) -> None:
-    with explained():
+    with explain_problems():
         raise failure
     if st.button("Retry", key=f"{key}_again", icon=":material/refresh:", on_click=forget, args=(key,)):
         st.rerun()

@@ -32,12 +32,12 @@ def draw_number(
     is_integer: bool = True,
     step: float = 1,
     help: str | None = None,
-    place: DeltaGenerator | None = None,
+    container: DeltaGenerator | None = None,
     instead: float | None = None,
 ) -> DrawnNumber:
     """The field, with its fault beneath it. `instead` is what is used while there is one, where anything is."""
     value = None if default is None else float(default)
-    with (place or st).container(gap="xsmall", key=f"number.{key}"):
+    with (container or st).container(gap="xsmall", key=f"number.{key}"):
         # Whole ones are floats for Streamlit: of an int it cuts off a fraction, and keeps the last one of 2**53.
         written = st.number_input(plain(label), value=value, step=float(step), format="%g", key=key, help=help)
         _mark_ends(written, step, lowest, highest)
@@ -101,8 +101,8 @@ def draw_questions(form: str, questions: Iterable[QuestionForm], tucked: Collect
 def _draw_group(form: str, questions: Sequence[QuestionForm]) -> Answers:
     columns = st.columns(3)
     answers: Answers = {}
-    for place, question in enumerate(questions):
-        with columns[place % 3]:
+    for number, question in enumerate(questions):
+        with columns[number % 3]:
             answers[question.path] = draw_widget(form, question)
     return answers
 
@@ -121,7 +121,7 @@ def draw_valid(form: str, question: QuestionForm) -> Any:
 
     What the session holds is drawn, as it is of a form whose values stand in the address.
     """
-    shown = held(form, question)
+    shown = with_held_value(form, question)
     if question.answer_type not in ("integer", "number"):
         return draw_widget(form, shown)
     value = _number(key_of(form, question), shown, question.default)
@@ -140,7 +140,7 @@ def key_of(form: str, question: QuestionForm) -> str:
     return ".".join((form, *question.path))
 
 
-def held(form: str, question: QuestionForm) -> QuestionForm:
+def with_held_value(form: str, question: QuestionForm) -> QuestionForm:
     """The question with what the session holds as its default: of a form whose values stand in the address."""
     key = key_of(form, question)
     return replace(question, default=st.session_state[key]) if key in st.session_state else question
@@ -164,14 +164,6 @@ def _number(key: str, q: QuestionForm, instead: float | None = None) -> Any:
         help=q.help,
         instead=instead,
     ).value
-
-
-def _switch(key: str, q: QuestionForm) -> bool:
-    return st.checkbox(q.label, bool(q.default), key=key, help=q.help)
-
-
-def _choice(key: str, q: QuestionForm) -> str:
-    return str(st.selectbox(q.label, q.choices, _place_of(q.default, q.choices), key=key, help=q.help))
 
 
 def _name(key: str, q: QuestionForm) -> str | None:
@@ -198,19 +190,17 @@ def _names(key: str, q: QuestionForm) -> list[str]:
     return list(st.multiselect(q.label, q.choices, q.default, key=key, help=q.help))
 
 
-def _integers(key: str, q: QuestionForm) -> list[int]:
-    return sorted(st.multiselect(q.label, sorted({*_DOUBLED, *q.default}), q.default, key=key, help=q.help))
-
-
 _WIDGETS: Mapping[str, Callable[[str, QuestionForm], Any]] = {
     "text": _text,
     "integer": _number,
     "number": _number,
-    "toggle": _switch,
-    "choice": _choice,
+    "toggle": lambda key, q: st.checkbox(q.label, bool(q.default), key=key, help=q.help),
+    "choice": lambda key, q: st.selectbox(q.label, q.choices, _place_of(q.default, q.choices), key=key, help=q.help),
     "name": _name,
     "names": _names,
-    "integers": _integers,
+    "integers": lambda key, q: sorted(
+        st.multiselect(q.label, sorted({*_DOUBLED, *q.default}), q.default, key=key, help=q.help)
+    ),
 }
 
 

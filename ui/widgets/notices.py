@@ -1,24 +1,26 @@
-"""Messages for missing data and failures: cause and next step, never a traceback."""
+"""Messages (cause and next step, never a traceback), and buttons that change the registry and say so."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import streamlit as st
 
 from engine.errors import Problem
 from ui.present.next_step_text import next_step_text
-from ui.present.text.formatting import plain, spoken
+from ui.present.text.formatting import plain, plain_with_code
+from workbench.access.actor import Role, may
 from workbench.errors import BadSpecError
+from workbench.registry.database import transaction
 
 log = logging.getLogger("workbench.studio")
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def explain_problems() -> Iterator[None]:
     """Turns a Problem of the block into its sentence and its next step. Also a decorator."""
     try:
         yield
@@ -30,7 +32,7 @@ def explained() -> Iterator[None]:
 def nothing_hidden() -> Iterator[None]:
     """The studio's outermost error handler: unexpected errors are shown too, with their traceback in the log only."""
     try:
-        with explained():
+        with explain_problems():
             yield
     except Exception as mistake:
         log.exception("A page failed")
@@ -44,13 +46,17 @@ def nothing_hidden() -> Iterator[None]:
 def show_failure(problem: Problem) -> None:
     """Shows a Problem in a box: every complaint on its own line, then what to do next."""
     complaints = problem.complaints if isinstance(problem, BadSpecError) else [problem.cause or type(problem).__name__]
-    body = "\n".join(f"- {spoken(one)}" for one in complaints) if len(complaints) > 1 else spoken(complaints[0])
+    body = (
+        "\n".join(f"- {plain_with_code(one)}" for one in complaints)
+        if len(complaints) > 1
+        else plain_with_code(complaints[0])
+    )
     show_problem(body, problem.next_step)
 
 
 def show_problem(body: str, next_step: str) -> None:
     """A box with a cause (as Markdown) and the next step (as text)."""
-    advice = f"\n\n**Next step:** {spoken(next_step_text(next_step))}" if next_step else ""
+    advice = f"\n\n**Next step:** {plain_with_code(next_step_text(next_step))}" if next_step else ""
     st.error(body + advice, icon=":material/error:")
 
 
@@ -61,23 +67,23 @@ def empty(
     label: str = "",
     chosen: Mapping[str, Any] | None = None,
     *,
-    place: str = "",
+    section: str = "",
 ) -> None:
     """An empty state: why there is nothing here, what to do next, and a link to that page.
 
-    `chosen` is what stands in the widgets of that page when it opens; `place` tells empty states of one page apart
+    `chosen` is what stands in the widgets of that page when it opens; `section` tells empty states of one page apart
     that may say the same.
     """
     with st.container(border=True):
-        st.markdown(f"**{spoken(why)}**  \n{spoken(next_step)}")
+        st.markdown(f"**{plain_with_code(why)}**  \n{plain_with_code(next_step)}")
         icon = ":material/arrow_forward:"
         if page and chosen is None:
-            with st.container(width="content", key=f"next_step.{place}.{why}"):
+            with st.container(width="content", key=f"next_step.{section}.{why}"):
                 st.page_link(page, label=label, icon=icon)
         elif page and st.button(
             label,
             icon=icon,
-            key=f"way.{place}.{label}.{why}",
+            key=f"way.{section}.{label}.{why}",
             type="primary",
             on_click=st.session_state.update,
             args=(chosen,),
@@ -120,3 +126,36 @@ def example(title: str, about: str, badge: str = INVENTED) -> Iterator[None]:
             st.badge(badge, color="orange")
         st.caption(plain(about))
         yield
+
+
+Changed = TypeVar("Changed")
+
+
+def cannot_change() -> bool:
+    """Whether every change of this user would be refused, as it is for a viewer."""
+    return not may(Role.EDITOR)
+
+
+def apply(
+    change: Callable[[Any], Changed],
+    message: str | Callable[[Changed], str],
+    then: Callable[[], object] = lambda: None,
+) -> None:
+    """Changes the registry and draws the page again with the message; a Problem is shown instead.
+
+    `change` takes the session of a transaction, and `then` is called once that is committed.
+    """
+    with explain_problems():
+        with transaction() as session:
+            changed = change(session)
+        then()
+        keep(message if isinstance(message, str) else message(changed))
+        st.rerun()
+
+
+def offer_deletion(what: str, key: str, delete: Callable[[Any], object], message: str, label: str = "Delete …") -> None:
+    """A popover that says what is deleted (Markdown), and deletes it on a second click."""
+    with st.popover(label, icon=":material/delete:"):
+        st.markdown(what)
+        if st.button("Delete for good", key=key, type="primary", disabled=cannot_change()):
+            apply(delete, message)

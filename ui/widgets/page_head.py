@@ -16,9 +16,9 @@ def show_entries(page: Page) -> None:
     There Streamlit puts its own into a drawer, which stays open over the page that was chosen.
     """
     with st.container(horizontal=True, key="entries"):
-        for one in (one for one in all_pages() if one is pages_of(one.entry)[0]):
-            with st.container(width="content", key="entry_here" if one.entry == page.entry else None):
-                st.page_link(one.script, label=one.entry, icon="")
+        for entry_page in (entry_page for entry_page in all_pages() if entry_page is pages_of(entry_page.entry)[0]):
+            with st.container(width="content", key="entry_here" if entry_page.entry == page.entry else None):
+                st.page_link(entry_page.script, label=entry_page.entry, icon="")
 
 
 def show_head(page: Page) -> DeltaGenerator:
@@ -29,9 +29,9 @@ def show_head(page: Page) -> DeltaGenerator:
     pages = pages_of(page.entry)
     if len(pages) > 1:
         with st.container(horizontal=True, key="strip"):
-            for one in pages:
-                with st.container(width="content", key="strip_here" if one is page else None):
-                    st.page_link(one.script, label=one.title, icon="")
+            for sibling in pages:
+                with st.container(width="content", key="strip_here" if sibling is page else None):
+                    st.page_link(sibling.script, label=sibling.title, icon="")
     return right
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import streamlit as st
 
-from ui.present.charts.chart import Chart, fill_of, name_axis, new_figure
 from ui.present.charts.colours import Looks, read_looks
 from ui.present.text.formatting import plain
 from ui.present.text.parents import blocks_text, describe_parent, describe_unscored
 from ui.widgets.background import ask_scores
-from ui.widgets.show_chart import show_chart
+from ui.widgets.charts_and_tables import show_chart
+from workbench.formatting.chart_template import CaptionedChart, fill_of, name_axis, new_figure
 from workbench.formatting.number_format import weight
 from workbench.questions.parent_proposal import NearestRequest, score_line, unscored_parents
 from workbench.registry.database import reading
@@ -44,7 +44,7 @@ def show_posterior(metrics: Mapping[str, Any], parent: str, key: str) -> None:
             st.caption(f"The mean over {blocks_text(num_blocks)} of the new domain.")
 
 
-def parent_picture(posterior: Mapping[str, float], parent: str, looks: Looks) -> Chart:
+def parent_picture(posterior: Mapping[str, float], parent: str, looks: Looks) -> CaptionedChart:
     """The mean posterior of each expert on held-out text of the new domain, the greatest first."""
     ranked = sorted(posterior.items(), key=lambda pair: -pair[1])
     figure = new_figure("expert", "mean posterior at block ends (share)")
@@ -57,4 +57,4 @@ def parent_picture(posterior: Mapping[str, float], parent: str, looks: Looks) ->
     first = ranked[0][0]
     title = f"Why this parent: {first} knew the new domain best"
     table = [{"expert": name, "posterior": share, "parent": name == parent} for name, share in ranked]
-    return Chart(figure, title, words, table)
+    return CaptionedChart(figure, title, words, table)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import plotly.graph_objects as go
@@ -28,6 +29,16 @@ _BESIDE = 0.015  # of the x axis, free at both ends: a marker on the edge would 
 _ABOVE = 0.06  # of the y axis, free above and below the lines
 _APART, _SIGN, _AROUND = 15, 7, 80  # pixels: between two names, of a sign of one, of all that is not the drawing
 Better = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True)
+class CaptionedChart:
+    """A chart with its text: `title` says the result, `description` is the alternative text."""
+
+    figure: go.Figure
+    title: str
+    description: str
+    table: list[dict[str, Any]]
 
 
 def new_figure(x: str, y: str, height: int = HEIGHT, better: Better | None = None) -> go.Figure:
@@ -173,3 +184,14 @@ def _apart(heights: Sequence[float]) -> list[float]:
 def _lowest(group: Sequence[int], heights: Sequence[float]) -> float:
     """The height of the lowest name of a group that stands about its middle."""
     return sum(heights[place] for place in group) / len(group) - _APART * (len(group) - 1) / 2
+
+
+def name_axis(
+    figure: go.Figure, axis: str, names: Sequence[str], limit: int = 24, looks: Sequence[Look] = ()
+) -> list[int]:
+    """Puts names at whole numbers (given back): two names cut to the same label stay two places."""
+    positions = list(range(len(names)))
+    update = figure.update_xaxes if axis == "x" else figure.update_yaxes
+    shown = looks or [Look()] * len(names)
+    update(tickvals=positions, ticktext=[tick(name, look, limit) for name, look in zip(names, shown, strict=True)])
+    return positions

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.queue.local_runner import cards_of
 from jobs.queue.submit import run_now
+from jobs.queue.tasks import cards_of
 from ui.cli.job_progress import show_progress
 from ui.cli.options import split_commas
 from ui.cli.output import day, print_json, print_table, say

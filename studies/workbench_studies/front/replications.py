@@ -10,21 +10,19 @@ from typing import Any, get_args
 import streamlit as st
 
 from jobs.queue.submit import submit
-from ui.present.charts.chart import Chart
 from ui.present.forms.readable_folders import require_readable
 from ui.present.jobs.job_status import by_turn, is_over
 from ui.present.pages import JOBS
 from ui.present.text.formatting import ago, duration, plain, pluralize
 from ui.studio.job_views.job_view import show_line
 from ui.widgets.address import choose_one
-from ui.widgets.changes import cannot_change
-from ui.widgets.data_table import show_table
+from ui.widgets.charts_and_tables import show_chart, show_table
 from ui.widgets.fields import draw_number
-from ui.widgets.notices import empty, example, explained, keep, show_problem
+from ui.widgets.notices import cannot_change, empty, example, explain_problems, keep, show_problem
 from ui.widgets.page_head import show_head
-from ui.widgets.show_chart import show_chart
 from workbench.answers.cards import JobCard, ReportCard
 from workbench.errors import BadSpecError
+from workbench.formatting.chart_template import CaptionedChart
 from workbench.formatting.shell_command import shell_command
 from workbench.registry import corpora
 from workbench.registry.database import reading
@@ -113,7 +111,7 @@ def _show_form() -> str:
         lowest=1,
         highest=20,
         help="Five show how much results differ; fewer show it badly.",
-        place=columns[1],
+        container=columns[1],
     )
     free = f"{paper.name}-{size}"
     name = columns[2].text_input("Name", key="replication.new", placeholder=free) or free
@@ -125,7 +123,7 @@ def _show_form() -> str:
         key="replication.submit",
         disabled=cannot_change() or bool(fault),
     ):
-        with explained():
+        with explain_problems():
             ids = submit_replication(_spec(paper, answers, name, size, seeds))
             keep(f"{name}: {pluralize(len(ids), 'job')} submitted.")
             st.rerun()
@@ -188,7 +186,7 @@ def _show(name: str) -> None:
 
 @st.fragment(run_every=_LOOK_AGAIN)
 def _live(name: str) -> None:
-    with explained():
+    with explain_problems():
         with reading() as session:
             spec = find_replication(session, name)
             jobs = list(jobs_of(session, spec).values())
@@ -238,11 +236,11 @@ def _show_report(report: ReportCard) -> None:
     _offer_files(report)
     if plot := forest(findings):
         st.write(plain(forest_words(findings)))
-        show_chart(Chart(plot.figure, plot.title, plot.words, plot.rows), "replication_forest")
+        show_chart(CaptionedChart(plot.figure, plot.title, plot.words, plot.rows), "replication_forest")
     rows = [{name: row[name] for name in _FIRST} | dict(row) for row in claim_rows(findings["claims"])]
     show_table(rows, key="replication_claims", words="Every claim with its mark and interval")
     for name, chart in charts(findings).items():
-        show_chart(Chart(chart.figure, chart.title, chart.words, chart.rows), f"replication_{name}")
+        show_chart(CaptionedChart(chart.figure, chart.title, chart.words, chart.rows), f"replication_{name}")
 
 
 def _offer_files(report: ReportCard) -> None:

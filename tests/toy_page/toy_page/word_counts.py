@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toy_page.page import PAGE
-from ui.widgets.data_table import show_table
+from ui.widgets.charts_and_tables import show_table
 from ui.widgets.page_head import show_head
 from workbench.registry.corpora import list_domains
 from workbench.registry.database import reading

@@ -55,7 +55,7 @@ def test_a_lost_registry_is_reported_and_rebuilt(home: Path, seed: str, capsys: 
     assert main(["migrate"]) == 0
     assert "belong to another registry" in finding("Artifacts").finding
     assert finding("Artifacts").needed
-    health._artifacts_finding.clear()
+    health.artifacts_signs.clear()
     [sign] = health.artifacts_signs(get_settings())
     assert not sign.is_well
     capsys.readouterr()
@@ -66,7 +66,7 @@ def test_a_lost_registry_is_reported_and_rebuilt(home: Path, seed: str, capsys: 
     assert "Rebuilt: 1 artifact, 1 seed model. The registry knows 1 artifact." in capsys.readouterr().out
     assert [one["name"] for one in ask(capsys, "seed", "list")] == [seed]
     assert finding("Artifacts").ok
-    health._artifacts_finding.clear()
+    health.artifacts_signs.clear()
     assert health.artifacts_signs(get_settings()) == []
 
 

@@ -10,7 +10,7 @@ from tests.ui.removals import certify, findings, removed
 from ui.cli.app import main
 from ui.present.charts.colours import Looks
 from ui.present.charts.curves_and_bars import removal_bars
-from ui.present.text.certificates import extraction_rows, perplexity_rows
+from ui.present.text.reports import extraction_rows, perplexity_rows
 from workbench.job_records import jobs, leases
 from workbench.kinds.analysis import CertifyRemoval
 from workbench.questions.removal import removal_reports
@@ -115,8 +115,8 @@ def test_the_picture_says_how_near_a_removal_comes_to_never_having_seen_the_doma
     assert picture is not None
     assert [bar.name for bar in picture.figure.data] == ["+Expert", "–Expert", "–Domain"]
     assert list(picture.figure.layout.xaxis.ticktext) == ["law", "code"]
-    assert "The largest rise is on law, from 10.0 to 25.0 per token (+150.0 %)" in picture.words
-    assert "On 1 of 2 domains –Expert is at or above –Domain" in picture.words
+    assert "The largest rise is on law, from 10.0 to 25.0 per token (+150.0 %)" in picture.description
+    assert "On 1 of 2 domains –Expert is at or above –Domain" in picture.description
     assert [one["change (%)"] for one in picture.table] == [150.0, 12.5, None]
     assert removal_bars(rows[2:], Looks()) is None
     two = removal_bars([removed("law", 10.0, 25.0, None)], Looks())

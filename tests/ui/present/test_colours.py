@@ -29,12 +29,12 @@ from ui.present.charts import (
     scatters,
 )
 from ui.present.charts import posteriors as posterior_charts
-from ui.present.charts.chart import Chart
 from ui.present.charts.colours import Looks, chip, in_order, looks_of
 from ui.present.charts.curves_and_bars import oracle_gap
-from ui.studio.job_views.forgetting import forgetting_picture
+from ui.studio.job_views.training_charts import forgetting_picture
 from ui.widgets.parents import parent_picture
 from workbench.answers.cards import ClusterCard, ClusteringCard, EvaluationCard, ExpertLook, MetricPoint
+from workbench.formatting.chart_template import CaptionedChart
 from workbench.formatting.palette import COLOURS, GREY, LETTERS, look_of
 from workbench.questions.affinity import Affinity, AffinityCell
 from workbench.questions.inference_modes import InferenceModeDomain
@@ -59,18 +59,18 @@ def homes(experts: Names) -> list[str]:
     return [HOMES[name] for name in experts]
 
 
-def specialization(experts: Names) -> Chart:
+def specialization(experts: Names) -> CaptionedChart:
     count = range(len(experts))
     cells = [[1.0 if a == b else 2.0 + a for b in count] for a in count]
     return heatmap.specialization(heatmap.HeatmapScores(experts, homes(experts), cells, cells, HOMES), LOOKS)
 
 
-def curves(experts: Names) -> Chart | None:
+def curves(experts: Names) -> CaptionedChart | None:
     points = [MetricPoint(name=name, step=step, value=2.0) for name in homes(experts) for step in (1, 2)]
     return curves_and_bars.curves(points, "Training loss", "x", LOOKS)
 
 
-def expert_bars(experts: Names) -> Chart | None:
+def expert_bars(experts: Names) -> CaptionedChart | None:
     scores = [
         EvaluationCard(
             expert=name, domain=home, split="test", block_size=8, num_tokens=9, perplexity=3.0, created_at=0.0
@@ -82,11 +82,11 @@ def expert_bars(experts: Names) -> Chart | None:
     return curves_and_bars.expert_bars(cards, scores, LOOKS)
 
 
-def removal_bars(experts: Names) -> Chart | None:
+def removal_bars(experts: Names) -> CaptionedChart | None:
     return curves_and_bars.removal_bars([removed(name, 10.0, 25.0, 20.0) for name in homes(experts)], LOOKS)
 
 
-def gap(experts: Names) -> Chart:
+def gap(experts: Names) -> CaptionedChart:
     modes = dict.fromkeys(("naive", "label", "mixture", "average", "uniform", "updating", "cached"), 3.0)
     rows = [
         InferenceModeDomain(domain=name, role="train", is_trained=True, num_tokens=9, oracle=2.0, **modes)
@@ -124,7 +124,7 @@ def posteriors(experts: Names) -> tuple[PosteriorMap, list[DomainPosterior]]:
     return answer, rows
 
 
-def affinity(experts: Names) -> Chart | None:
+def affinity(experts: Names) -> CaptionedChart | None:
     cells = [AffinityCell(expert=one, domain="new", home=HOMES[one], ratio=2.0, overlap=0.5) for one in experts]
     nothing: dict[str, Any] = {"changed": [], "unmeasured": [], "unpaired": []}
     answer = Affinity(
@@ -178,14 +178,14 @@ def weights(experts: Names) -> list[list[float]]:
     return [[float(a == b) for b in range(len(experts))] for a in range(len(experts))]
 
 
-def forgetting(experts: Names) -> Chart | None:
+def forgetting(experts: Names) -> CaptionedChart | None:
     targets = [name for name in homes(experts) if name == "law"]
     points = [MetricPoint(name=f"dev_loss/{name}", step=s, value=2.0) for name in ("law", "sea") for s in (0, 1)]
     training = {"block_size": 8, "sequences_per_domain": 1, "accumulate": 1}
     return forgetting_picture(points, {"domain": targets[0], "watch": ["sea"], "training": training}, LOOKS)
 
 
-CHARTS: dict[str, Callable[[Names], Chart | None]] = {
+CHARTS: dict[str, Callable[[Names], CaptionedChart | None]] = {
     "specialization": specialization,
     "curves": curves,
     "expert_bars": expert_bars,
@@ -269,10 +269,9 @@ def test_the_map_and_the_words_have_the_same_colours() -> None:
         for by in ("cluster", "domain"):
             layers = documents(experts, by).layers
             assert [layer.colour for layer in layers] == [LOOKS.expert(name).colour for name in experts]
-        words = posterior_charts.render_tinted_text("abcd", weights(experts), experts, LOOKS)
-        assert re.findall(r"solid|dotted", words) == ["dotted" if name == "m/ninth" else "solid" for name in experts]
-        assert re.findall(r"(?:solid|dotted) (#\w+)", words) == [LOOKS.expert(name).colour for name in experts]
         names = posterior_charts.legend(experts, range(4), LOOKS)
+        assert re.findall(r"solid|dotted", names) == ["dotted" if name == "m/ninth" else "solid" for name in experts]
+        assert re.findall(r"(?:solid|dotted) (#\w+)", names) == [LOOKS.expert(name).colour for name in experts]
         assert [html.unescape(one) for one in re.findall(r">([^<>]*) 25 %<", names)] == [
             f"{LOOKS.expert(name).mark} {name}" for name in experts
         ]
@@ -281,7 +280,7 @@ def test_the_map_and_the_words_have_the_same_colours() -> None:
 def test_what_has_no_expert_is_grey_until_it_has_one_and_gets_what_it_will_have() -> None:
     assert (LOOKS.domain("new").colour, LOOKS.domain("new").mark) == (GREY, "")
     grown = LOOKS.with_new(["new", "law", "newer"])
-    assert [grown.named(name).number for name in ("new", "law", "newer")] == [1, 5, 3]
+    assert [grown.expert_or_domain(name).number for name in ("new", "law", "newer")] == [1, 5, 3]
     assert LOOKS.domain("new").colour == GREY
     assert [in_order("abc").expert(name).number for name in "abc"] == [0, 1, 2]
 

@@ -13,7 +13,7 @@ import pytest
 from ui.playground.grid import grid_csv
 from ui.present.csv_text import FORMULA_STARTS, HEADER, csv_rows, csv_text
 from ui.present.text.ratings import ratings_csv
-from ui.widgets.data_table import as_csv
+from ui.widgets.charts_and_tables import as_csv
 from workbench.analysis.ratings import Rating, RatingTable, RatingTables
 from workbench.analysis.training_curves import MetricValue
 

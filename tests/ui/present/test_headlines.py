@@ -26,12 +26,12 @@ from ui.present.picture import (
     card_of,
     cards_to_show,
     describe_serving,
+    members_off,
     picture_of,
     place_of,
     scores_of,
-    switched_off,
 )
-from ui.studio.overview.contents import Contents, read_contents
+from ui.studio.shared.contents import Contents, read_contents
 from workbench.answers.cards import CalibratedGain, EvaluationCard, ReportCard
 from workbench.questions.perplexities import MixedDomain
 from workbench.settings import get_settings
@@ -68,10 +68,10 @@ def test_a_dense_model_is_compared_on_the_same_tokens_only() -> None:
     assert mean_of_model(best, [score("law", 30), score("sea", 40, num_tokens=5)]) is None
     shown = best_headline(best, [Baseline("dense", 50.0, best), Baseline("other", 60.0, best)])
     assert (shown.value, shown.beside, shown.is_good) == ("25.0", "↓ 50.0 %", True)
-    assert shown.words == "m, mean perplexity of 2 domains that trained both; dense: 50.0"
+    assert shown.sentence == "m, mean perplexity of 2 domains that trained both; dense: 50.0"
     assert best_headline(best, [Baseline("dense", 20.0, best)]).is_good is False
-    assert "Train a dense model to compare" in best_headline(best, []).words
-    assert "dense is not scored on the same text" in best_headline(best, [Baseline("dense", None, best)]).words
+    assert "Train a dense model to compare" in best_headline(best, []).sentence
+    assert "dense is not scored on the same text" in best_headline(best, [Baseline("dense", None, best)]).sentence
     assert best_headline(None, []).value == "—"
 
 
@@ -91,7 +91,7 @@ def test_a_baseline_is_compared_on_the_domains_that_trained_both(have: Contents)
 
 def test_coverage_counts_enabled_experts_of_one_domain(have: Contents) -> None:
     assert coverage_headline(have.domains, have.experts).value == "3 of 4"
-    assert "poems" in coverage_headline(have.domains, have.experts).words
+    assert "poems" in coverage_headline(have.domains, have.experts).sentence
     off = [one.model_copy(update={"enabled": one.domain != "code"}) for one in have.experts]
     assert coverage_headline(have.domains, off).value == "2 of 4"
 
@@ -99,11 +99,11 @@ def test_coverage_counts_enabled_experts_of_one_domain(have: Contents) -> None:
 def test_coverage_names_what_the_mixture_of_the_picture_lacks(have: Contents) -> None:
     assert have.mixture is not None
     full = coverage_headline(have.domains, have.experts, have.mixture)
-    assert full.words == "without one: poems"
+    assert full.sentence == "without one: poems"
     members = [one.model_copy(update={"active": one.domain != "code"}) for one in have.mixture.members]
     less = have.mixture.model_copy(update={"members": members})
     shown = coverage_headline(have.domains, have.experts, less)
-    assert (shown.value, shown.words) == ("3 of 4", "without one: poems; not in first: code")
+    assert (shown.value, shown.sentence) == ("3 of 4", "without one: poems; not in first: code")
 
 
 def test_the_last_change_is_the_newest_that_was_measured(have: Contents) -> None:
@@ -118,19 +118,19 @@ def test_the_last_change_is_the_newest_that_was_measured(have: Contents) -> None
     report = ReportCard(id="r", kind="addition", title="t", findings=findings, created_at=9.0, **empty)
     newer = last_headline([report], tuned)
     assert (newer.value, newer.is_good, newer.state) == ("+3.2 %", False, {"experts.chosen": "e"})
-    assert newer.words == "perplexity on sea with e, which takes part in no mixture now"
+    assert newer.sentence == "perplexity on sea with e, which takes part in no mixture now"
 
 
 def test_a_certified_removal_is_a_change_and_an_expert_at_work_is_not_called_off(have: Contents) -> None:
     empty: dict[str, Any] = dict.fromkeys(("about_id", "artifact_id", "job_id"))
     added = {"expert": "first/code", "domains": [{"domain": "code", "is_new": True, "change_percent": -2.0}]}
     addition = ReportCard(id="r", kind="addition", title="t", findings=added, created_at=9.0, **empty)
-    assert last_headline([addition], have.mixtures).words == "perplexity on code with first/code"
+    assert last_headline([addition], have.mixtures).sentence == "perplexity on code with first/code"
     row = {"domain": "code", "with_expert": 10.0, "without_expert": 12.5}
     gone = {"expert": "first/code", "mixture": "first", "perplexity": [row]}
     removal = ReportCard(id="s", kind="removal", title="t", findings=gone, created_at=10.0, **empty)
     shown = last_headline([addition], have.mixtures, [removal])
-    assert (shown.value, shown.is_good, shown.words) == ("+25.0 %", False, "perplexity on code without first/code")
+    assert (shown.value, shown.is_good, shown.sentence) == ("+25.0 %", False, "perplexity on code without first/code")
 
 
 def test_the_picture_leads_each_text_to_its_own_expert_or_to_the_nearest(have: Contents) -> None:
@@ -169,7 +169,7 @@ def test_an_expert_that_is_off_leads_nowhere_and_stands_last(have: Contents) -> 
     assert (box["active"], box["words"]) == (False, "perplexity 3.0, off")
     shown = cards_to_show(have.experts, mixture)
     assert shown[-1].name == "first/code"
-    card = card_of(shown[-1], None, scores, looks, [], False, switched_off([mixture]))
+    card = card_of(shown[-1], None, scores, looks, [], False, members_off([mixture]))
     assert ["off in first", ""] in card["badges"]
 
 

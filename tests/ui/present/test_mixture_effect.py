@@ -12,12 +12,12 @@ from ui.cli.app import main
 from ui.present.mixture_effect import (
     MOST_ROWS,
     bars_of,
+    change_to_speak,
     command_of,
     describe_changes,
     difference_rows,
     effect_rows,
     effect_title,
-    spoken_change,
 )
 from workbench.questions.perplexities import MixedDomain, MixedScores
 from workbench.specs.requests import MixtureRequest
@@ -34,9 +34,9 @@ def test_the_title_counts_and_the_largest_change_is_spoken() -> None:
     before, now = [row("law", 10), row("sea", 8), row("art", 5)], [row("law", 15), row("sea", 7), row("art", 5.02)]
     rows = effect_rows(before, now)
     assert effect_title(rows) == "Of 3 domains, 1 got worse, 1 got better and 1 changed by less than 1 %"
-    assert spoken_change(rows) == "law: 15.0, up 50.0 %"
+    assert change_to_speak(rows) == "law: 15.0, up 50.0 %"
     assert effect_title(effect_rows(now, now)) == "The same on every domain"
-    assert spoken_change(effect_rows(now, now)) == "No change"
+    assert change_to_speak(effect_rows(now, now)) == "No change"
     assert effect_title(effect_rows([row("art", 5)], [row("art", 5.02)])) == "No domain changes by 1 %"
 
 

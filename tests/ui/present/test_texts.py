@@ -17,10 +17,10 @@ from ui.present.charts.colours import looks_of
 from ui.present.headlines import best_of
 from ui.present.mixture_effect import describe_unlike_rows, effect_rows, effect_title
 from ui.present.picture import card_of, scores_of
-from ui.present.text.calibration import describe_gain, describe_verdict, how_to_read
 from ui.present.text.inference_modes import describe_missing_modes, legend, shown_modes
 from ui.present.text.measures import RULE, TokenMeasure, comparable, describe_comparability, odd_measures
-from ui.studio.overview.contents import read_contents
+from ui.present.text.posteriors import describe_gain, describe_verdict, how_to_read
+from ui.studio.shared.contents import read_contents
 from workbench.analysis.perplexity_tables import comparable as comparable_rows
 from workbench.answers.posteriors import Change, EvidenceCalibration
 from workbench.questions.inference_modes import InferenceModeAverages, InferenceModeComparison, InferenceModeDomain
@@ -150,7 +150,7 @@ def test_two_mixtures_are_not_compared_where_the_tokens_differ() -> None:
     before = [row("law", 10).model_copy(update={"block_size": 128}), row("sea", 8)]
     now = [row("law", 5), row("sea", 8)]
     rows = effect_rows(before, now)
-    assert [one["change (%)"] for one in rows] == [None, 0.0]
+    assert [one.change_percent for one in rows] == [None, 0.0]
     assert describe_unlike_rows(before, now, "duo").startswith(
         "Not compared on law, since the tokens differ: duo was scored in"
     )

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.gpus import gpu_uuid
-from engine.subprocesses import python_environment
+from engine.device import gpu_uuid, python_environment
 from ui.api import __main__ as api
 from ui.errors import GpuTakenError, UiError
 from ui.serving import gpu_lease as lease

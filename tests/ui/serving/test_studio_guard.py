@@ -27,7 +27,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from engine.subprocesses import python_command, python_environment
+from engine.device import python_command, python_environment
 from ui.serving.attempts import MAX_FAILURES, MAX_WAITING, SLOW_SECONDS, Attempts
 from ui.serving.browser import studio_answers
 from ui.serving.login import Login, login_link

@@ -19,7 +19,7 @@ import psutil
 import pytest
 from streamlit.config import get_config_options
 
-from engine.subprocesses import python_environment
+from engine.device import python_environment
 from jobs.queue.submit import wait
 from ui.addresses import require_free_port, require_safe_address
 from ui.cli.app import main

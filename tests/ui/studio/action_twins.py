@@ -68,6 +68,8 @@ ACTIONS: dict[str, dict[str, Action]] = {
     },
     "studio/app_pages/overview.py": {
         "Make the demo": _job("up"),  # `up --demo`
+        "'Read this text' if can_read else 'Read it when ready'": _READ_TEXT,
+        "Take an example": _FILLS,
     },
     "studio/app_pages/playground.py": {
         "Open in a new window": _OPENS,
@@ -91,13 +93,10 @@ ACTIONS: dict[str, dict[str, Action]] = {
     "studio/clusters/cluster_map_view.py": {
         "Move": _job("cluster pin"),
     },
-    "studio/clusters/cluster_training.py": {
-        "Fill in what {…} was trained with": _FILLS,
-        "label": _job("train clusters"),  # a plan: over HTTP one job after the other, with `after`,
-    },
     "studio/clusters/cluster_view.py": {
         "Compare with the current text": _twin("cluster changes", "GET /clusterings/{name}/changes"),
         "Save": _twin("cluster rename, cluster note", "PATCH /clusterings/{name}/clusters/{cluster}"),
+        "Fill in what {…} was trained with": _FILLS,
     },
     "studio/clusters/map_selection.py": {
         "Make a domain of these {…}": _job("cluster choose"),
@@ -111,8 +110,6 @@ ACTIONS: dict[str, dict[str, Action]] = {
         "Delete": _twin("expert delete", "DELETE /experts/{name}"),
         "Remove from {…}": _twin("mixture remove", "POST /mixtures/{name}/remove"),
         "Rename": _twin("expert rename", "PATCH /experts/{name}"),
-    },
-    "studio/experts/mode_parts.py": {
         "label": _OPENS,
     },
     "studio/experts/certificates.py": {
@@ -126,14 +123,6 @@ ACTIONS: dict[str, dict[str, Action]] = {
             *(f"POST /jobs/{{job_id}}/{action}" for action in ("cancel", "pause", "resume", "retry")),
         ),
     },
-    "studio/mixtures/calibration_view.py": {
-        "Calibrate": _twin("mixture calibrate", "POST /calibration"),
-        "Keep {…}": _SHOWS,  # the mixture was made with this evidence
-        "Score dev text and calibrate": _job("evaluate run"),
-        "Save this evidence": _twin("mixture calibrate", "POST /mixtures/{name}/calibrate"),
-        "Propose a temperature from dev text": _twin("evaluate grid", "POST /cluster-grid"),
-        "Save this temperature": _SAVE_GATE,
-    },
     "studio/mixtures/mixture_controls.py": {
         "plain(member.expert) + away": _SHOWS,  # saved with the whole mixture
     },
@@ -143,18 +132,20 @@ ACTIONS: dict[str, dict[str, Action]] = {
         "Discard changes": _SHOWS,
         "Load what is saved": _SHOWS,
         "Save to the mixture": _twin("mixture toggle, mixture weights, mixture gate", "PATCH /mixtures/{name}"),
+        "Calibrate": _twin("mixture calibrate", "POST /calibration"),
+        "Keep {…}": _SHOWS,  # the mixture was made with this evidence
+        "Score dev text and calibrate": _job("evaluate run"),
+        "Save this evidence": _twin("mixture calibrate", "POST /mixtures/{name}/calibrate"),
+        "Propose a temperature from dev text": _twin("evaluate grid", "POST /cluster-grid"),
+        "Save this temperature": _SAVE_GATE,
     },
-    "studio/mixtures/prior_editor.py": {
+    "studio/app_pages/mixtures.py": {
         "Apply to the mixture": _FILLS,
         "Delete this prior": _twin("prior delete", "DELETE /priors/{name}"),
         "Estimate": _twin("prior estimate", "POST /priors"),
         "Keep": _twin("prior set", "PUT /priors/{name}"),
     },
-    "studio/overview/own_text.py": {
-        "'Read this text' if can_read else 'Read it when ready'": _READ_TEXT,
-        "Take an example": _FILLS,
-    },
-    "studio/shared/aliases.py": {
+    "studio/shared/use_it.py": {
         "Remove": _twin("alias delete", "DELETE /aliases/{name}"),
         "Set the alias": _twin("alias set", "PUT /aliases/{name}"),
     },
@@ -170,7 +161,17 @@ ACTIONS: dict[str, dict[str, Action]] = {
     "widgets/background.py": {
         "Retry": ViewOnly("It computes again what the page could not show."),
     },
-    "widgets/changes.py": {
+    "widgets/charts_and_tables.py": {
+        "Download as CSV": _TABLE,
+    },
+    "widgets/job_form.py": {
+        "Use these settings": _FILLS,
+        "label": _job(
+            "train joint, train expert, train clusters"
+        ),  # of every kind of job: the test asks each for its command,
+    },
+    "widgets/notices.py": {
+        "label": _OPENS,
         "Delete for good": _twin(
             "report delete, cluster delete, corpus delete, mixture delete",
             *(
@@ -178,16 +179,6 @@ ACTIONS: dict[str, dict[str, Action]] = {
                 for things in ("reports/{id}", "clusterings/{name}", "corpora/{name}", "mixtures/{name}")
             ),
         ),
-    },
-    "widgets/data_table.py": {
-        "Download as CSV": _TABLE,
-    },
-    "widgets/job_form.py": {
-        "Use these settings": _FILLS,
-        "label": _job("train joint, train expert"),  # of every kind of job: the test asks each for its command,
-    },
-    "widgets/notices.py": {
-        "label": _OPENS,
     },
     "playground/app.py": {
         "Ablation: leave out each expert and part": _SHOWS,

@@ -54,8 +54,8 @@ LOSSES = {  # nats per token of each expert on each domain; at home the least
 @pytest.fixture(autouse=True)
 def _no_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """No form is measured: the weights are not real. A test that measures gives the forecast itself."""
-    monkeypatch.setattr("ui.widgets.probe._SETTLED_SECONDS", math.inf)
-    monkeypatch.setattr("ui.widgets.probe._stages", lambda _: (one for one in ()))
+    monkeypatch.setattr("ui.widgets.job_form._SETTLED_SECONDS", math.inf)
+    monkeypatch.setattr("ui.widgets.job_form._stages", lambda _: (one for one in ()))
 
 
 @pytest.fixture(autouse=True)

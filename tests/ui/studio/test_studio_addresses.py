@@ -137,7 +137,7 @@ def test_a_number_of_blocks_has_an_address(key: str, page: str, address: dict[st
     assert key not in app.query_params
     for wrong in ("0", "many", "1.5", "²", "9" * 5000):
         app = visit(page, address | {key: wrong})
-        fault = f"{label} in the address: “{wrong}” is no whole number from 1 to 10,000. Shown instead: 100."
+        fault = f"{label} in the address: “{wrong}” is not a whole number from 1 to 10,000. Shown instead: 100."
         assert fault in warnings(app)
         assert app.number_input(key=key).value == 100
         assert key not in app.query_params

@@ -413,7 +413,7 @@ def test_newer_scores_are_mixed_without_a_reload(answers: Answers) -> None:
 
 
 def test_evidence_is_calibrated_on_the_page_and_saved(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ui.studio.mixtures.calibration_view.missing_scores", lambda *_: "")
+    monkeypatch.setattr("ui.studio.mixtures.mixture_edit.missing_scores", lambda *_: "")
     app = settled(open_page("mixtures"))
     settled(app.button(key="calibration.start").click().run())
     assert {"mixture": "first"} in answers.requested
@@ -487,7 +487,7 @@ def test_a_training_reports_its_throughput() -> None:
 def test_a_new_mixture_opens_with_its_proposal_and_one_click_keeps_the_papers(
     answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ui.studio.mixtures.calibration_view.missing_scores", lambda *_: "")
+    monkeypatch.setattr("ui.studio.mixtures.mixture_edit.missing_scores", lambda *_: "")
     app = settled(open_page("mixtures"))
     app.text_input(key="mixture.new.name").set_value("fresh")
     app.multiselect(key="mixture.new.experts").set_value(["first/code", "first/prose"])

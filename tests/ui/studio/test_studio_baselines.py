@@ -12,7 +12,7 @@ from ui.cli.app import main
 from ui.present.charts.colours import Looks
 from ui.present.charts.curves_and_bars import expert_bars
 from ui.present.text.measures import describe_measures, describe_unknown_accuracy
-from ui.studio.app_pages.overview import holdings
+from ui.studio.shared.contents import read_contents
 from workbench.analysis import perplexity_tables
 from workbench.analysis.perplexity_tables import DomainMeasure, PerplexityTable
 from workbench.answers.cards import EvaluationCard, ExpertCard
@@ -106,7 +106,7 @@ def test_domains_that_an_expert_of_several_was_trained_on_are_offered_last() -> 
 def test_nobody_is_at_home_in_a_dense_model_and_the_page_says_so() -> None:
     app = open_page("specialization", specialization__mixture="whole")
     assert not app.exception
-    assert "No expert here was trained on one of these domains alone" in app.info[0].value
+    assert "No expert here was trained on only one of these domains" in app.info[0].value
     for of_a_heatmap in ("Only in the table", "ratios of perplexities", "on a cell"):
         assert of_a_heatmap not in output(app)
     assert [list(one.value.columns) for one in app.dataframe] == [
@@ -170,9 +170,9 @@ def test_bars_are_of_one_text_and_only_domains_with_all_experts_have_a_winner(ca
     picture = expert_bars(cards, scores, Looks())
     assert picture is not None
     assert picture.table[1] == {"domain": "d0", "measured on": "test, 4,096 in blocks of 128", one: 10.0, two: 10.0}
-    assert "on alone" not in picture.words
-    assert "1 domain not counted" in picture.words
-    assert "2 more domains in the table" in picture.words
+    assert "on alone" not in picture.description
+    assert "1 domain not counted" in picture.description
+    assert "2 more domains in the table" in picture.description
 
 
 def test_accuracies_that_are_not_known_are_counted_with_what_to_do() -> None:
@@ -221,7 +221,7 @@ def test_the_registry_is_read_on_the_split_that_was_chosen() -> None:
 
 @pytest.mark.usefixtures("filled_home")
 def test_a_model_of_many_domains_is_scored_when_it_has_any_score() -> None:
-    assert holdings().unscored == []
+    assert read_contents().holdings().unscored == []
     with transaction() as session:
         row_of(session, "first/code").domain = None
-    assert holdings().unscored == []
+    assert read_contents().holdings().unscored == []

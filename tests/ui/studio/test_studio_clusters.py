@@ -21,7 +21,8 @@ from ui.present.charts.cluster_map import cluster_map, legend, map_picture
 from ui.present.charts.colours import Looks
 from ui.present.charts.setting_grids import describe_grid, grid_picture
 from ui.studio.clusters import cluster_map_view
-from ui.widgets import changes, show_chart
+from ui.widgets import charts_and_tables as show_chart
+from ui.widgets import notices
 from workbench.answers.cards import ClusteringCard, JobCard
 from workbench.job_records import jobs
 from workbench.questions.cluster_grid import ClusterGrid, TemperatureProposal
@@ -245,11 +246,11 @@ def test_lassos_and_boxes_are_areas_and_a_click_is_none(monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("topics")
 def test_pictures_describe_sizes_and_overlap_in_words() -> None:
-    assert "The largest is" in sizes_picture(card(), Looks()).words
+    assert "The largest is" in sizes_picture(card(), Looks()).description
     picture = overlap_picture(card(), Looks())
     shares = np.array(picture.figure.data[0].z)
     assert shares.sum(1).tolist() == pytest.approx([1.0] * 3)
-    assert "Normalised mutual information" in picture.words
+    assert "Normalised mutual information" in picture.description
     assert "<i>" not in picture.figure.to_json()
 
 
@@ -280,7 +281,7 @@ def test_a_name_goes_to_the_cluster_on_the_page_though_an_edit_gives_its_number_
     app = page("Words & documents")
     first, second = card().clusters[:2]
     app.text_input(key=f"clusters.name.{first.id}").set_value("mine").run()
-    monkeypatch.setattr(changes, "transaction", after_an_edit)
+    monkeypatch.setattr(notices, "transaction", after_an_edit)
     named(app.button, "Save").click().run()
     assert {one.id: one.name for one in card().clusters[:2]} == {first.id: "mine", second.id: second.name}
 

@@ -12,8 +12,8 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.clusterings import fill_clustering
 from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.visits import named, open_page, output, read
-from ui.present.charts.cells import new_heatmap
-from ui.widgets.data_table import NO_VALUE, show_table
+from ui.present.charts.heatmap import new_heatmap
+from ui.widgets.charts_and_tables import NO_VALUE, show_table
 from workbench.job_records import jobs
 from workbench.registry import mixtures
 from workbench.registry.corpora import domain_row
@@ -113,8 +113,8 @@ def test_names_leave_most_of_a_narrow_heatmap_to_its_cells() -> None:
 @pytest.mark.parametrize(("column", "formats"), [([5, 12_000], ["localized"]), ([5, 12], []), ([0.5, 12_000.0], [])])
 def test_large_integers_have_separators(monkeypatch: pytest.MonkeyPatch, column: list[Any], formats: list[str]) -> None:
     drawn: dict[str, Any] = {}
-    monkeypatch.setattr("ui.widgets.data_table.st.dataframe", lambda _rows, **output: drawn.update(output))
-    monkeypatch.setattr("ui.widgets.data_table.st.download_button", lambda *_, **__: None)
+    monkeypatch.setattr("ui.widgets.charts_and_tables.st.dataframe", lambda _rows, **output: drawn.update(output))
+    monkeypatch.setattr("ui.widgets.charts_and_tables.st.download_button", lambda *_, **__: None)
     show_table([{"documents": one} for one in column], "key", "words")
     result = drawn["column_config"] or {}
     assert [one["type_config"]["format"] for one in result.values()] == formats
@@ -122,8 +122,8 @@ def test_large_integers_have_separators(monkeypatch: pytest.MonkeyPatch, column:
 
 def test_what_is_not_known_is_a_dash_and_large_numbers_have_few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: dict[str, Any] = {}
-    monkeypatch.setattr("ui.widgets.data_table.st.dataframe", lambda _rows, **output: drawn.update(output))
-    monkeypatch.setattr("ui.widgets.data_table.st.download_button", lambda *_, **__: None)
+    monkeypatch.setattr("ui.widgets.charts_and_tables.st.dataframe", lambda _rows, **output: drawn.update(output))
+    monkeypatch.setattr("ui.widgets.charts_and_tables.st.download_button", lambda *_, **__: None)
     show_table(
         [{"perplexity": 942.1562, "share": 0.1234, "loss": 12.345, "change (%)": -55.4361}, {"perplexity": None}],
         "t",
@@ -135,7 +135,7 @@ def test_what_is_not_known_is_a_dash_and_large_numbers_have_few_digits(monkeypat
 
 
 def tables() -> None:
-    from ui.widgets.data_table import show_table
+    from ui.widgets.charts_and_tables import show_table
 
     show_table([{"domain": "law", "perplexity": None}], "unscored", "Scores")
     show_table([{"domain": "law", "perplexity": 3.0}], "scored", "Scores")

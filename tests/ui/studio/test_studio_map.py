@@ -82,7 +82,7 @@ def test_points_have_the_colour_of_the_expert_of_their_cluster_and_grey_without_
     trained = card().model_copy(update={"clusters": [first.model_copy(update={"experts": ["old", "law"]}), *rest]})
     view = cluster_map(trained, chart(), Looks(), "expert")
     assert [(layer.name, len(layer.points_P)) for layer in view.layers] == [("law", 150), (NO_EXPERT, 450)]
-    assert "of which 150 trained 1 expert" in map_picture(view, "expert").words
+    assert "with 150 that trained 1 expert" in map_picture(view, "expert").description
 
 
 @pytest.mark.usefixtures("clusters")
@@ -95,7 +95,7 @@ def test_losses_colour_their_documents_and_the_rest_is_grey() -> None:
     scored = figure.figure.data[1]
     order = view.layers[1].points_P["document"]
     assert np.allclose(scored.marker.color, losses_N[order])
-    assert "of which 60 have a loss" in figure.words
+    assert "with 60 that have a loss" in figure.description
 
 
 @pytest.mark.usefixtures("clusters")
@@ -187,8 +187,7 @@ def until_scored(app: Any) -> None:
 
 
 def _numbers(id: str) -> Any:
-    from engine.clusters.documents import load_documents
-    from engine.clusters.sources import as_ids
+    from engine.clusters.documents import as_ids, load_documents
     from workbench.registry.clusters.clusterings import clustering_files
 
     with reading() as session:

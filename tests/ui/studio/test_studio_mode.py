@@ -15,9 +15,9 @@ from ui.cli.app import main
 from ui.kinds.form import AVERAGE, EXPERT, MODE
 from ui.present.jobs.throughput import counting_note, describe_costs
 from ui.present.pages import COMPOSITION
-from ui.present.text.calibration import describe_inner_gates
-from ui.studio.experts.comparison import differences
-from ui.studio.job_views.mode_gate_history import gates_picture, looks_of
+from ui.present.text.posteriors import describe_inner_gates
+from ui.studio.app_pages.experts import differences
+from ui.studio.job_views.training_charts import gate_shares, gates_picture
 from workbench.answers.cards import MetricPoint
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs as rows
@@ -192,7 +192,7 @@ def test_a_mixture_of_one_expert_with_parts_says_what_mixes_and_compares_no_infe
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     by_itself = (
-        "One model: inside both/composed (code, prose) gates mix the frozen backbone and the parts, anew for every"
+        "One model: inside both/composed (code, prose) gates mix the frozen backbone and the parts, again at every"
     )
     app = open_page("mixtures", mixture="both")
     assert not app.exception
@@ -229,7 +229,7 @@ def test_what_a_token_costs_is_shown_for_one_model_with_parts() -> None:
     )
     assert describe_costs(costs) == (
         "A token in a context of 256 costs 1 MFLOPs: one forward pass of one model. Its gates mix the backbone and "
-        "2 parts inside. A token of training costs, forward and backward in this context: one part beside the frozen "
+        "2 parts inside. A token of training costs, forward and backward in this context: one part next to the frozen "
         "backbone 2 MFLOPs, all 2 at once 4 MFLOPs, only the gates 2.5 MFLOPs; the full backbone without parts 3 "
         "MFLOPs."
     )
@@ -310,9 +310,9 @@ def evaluated(**shares: Sequence[Sequence[float]]) -> list[MetricPoint]:
 
 def test_the_gates_are_drawn_by_domain_with_one_colour_for_a_part() -> None:
     points = evaluated(code=[(1, 0, 0), (0.5, 0.4, 0.1)], law=[(1, 0, 0), (0.7, 0.1, 0.2)])
-    picture = gates_picture(looks_of(points), ["backbone", "code", "law"])
+    picture = gates_picture(gate_shares(points), ["backbone", "code", "law"])
     assert picture.title == "Gate shares: each part weighs most on its own domain; a wider band is a larger weight"
-    assert "After 10 steps: on code backbone 0.50, code 0.40, law 0.10, on law backbone 0.70" in picture.words
+    assert "After 10 steps: on code backbone 0.50, code 0.40, law 0.10, on law backbone 0.70" in picture.description
     assert [list(band.y) for band in picture.figure.data[:3]] == [[1, 0.5], [0, 0.4], [0, 0.1]]
     assert [band.line.color for band in picture.figure.data[:3]] == [
         band.line.color for band in picture.figure.data[3:]
@@ -322,13 +322,13 @@ def test_the_gates_are_drawn_by_domain_with_one_colour_for_a_part() -> None:
 
 def test_a_part_that_has_more_weight_elsewhere_is_not_called_in_domain() -> None:
     points = evaluated(code=[(0.5, 0.1, 0.4)], law=[(0.6, 0.2, 0.2)])
-    title = gates_picture(looks_of(points), ["backbone", "code", "law"]).title
+    title = gates_picture(gate_shares(points), ["backbone", "code", "law"]).title
     assert title.startswith("Gate shares: 0 of 2 parts weigh most on their own domain")
 
 
 def test_a_difference_that_nobody_sees_is_no_say() -> None:
     def title(*names: str, **shares: Sequence[float]) -> str:
-        looks = looks_of(evaluated(**{domain: [look] for domain, look in shares.items()}))
+        looks = gate_shares(evaluated(**{domain: [look] for domain, look in shares.items()}))
         return gates_picture(looks, ["backbone", *names]).title.removeprefix("Gate shares: ")
 
     apart = "the gates do not distinguish the domains yet"
@@ -347,5 +347,5 @@ def test_a_difference_that_nobody_sees_is_no_say() -> None:
 
 def test_an_incomplete_evaluation_is_not_drawn() -> None:
     points = evaluated(code=[(1, 0), (0.5, 0.5)])
-    assert looks_of(points[:-1]) == {"code": {0: [1, 0]}}
-    assert looks_of([]) == {}
+    assert gate_shares(points[:-1]) == {"code": {0: [1, 0]}}
+    assert gate_shares([]) == {}

@@ -14,8 +14,7 @@ from tests.ui.studio.test_studio_clicks import mixed
 from tests.ui.studio.visits import STUDIO, answer_as, named, open_page, output
 from ui.client import Client
 from ui.present.next_steps import STEP_AFTER, suggestions
-from ui.studio.app_pages.overview import holdings
-from ui.studio.overview.contents import read_contents
+from ui.studio.shared.contents import read_contents
 from ui.widgets.elements import components
 from ui.widgets.notices import INVENTED
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
@@ -269,5 +268,5 @@ def test_a_page_has_its_next_step_beside_its_title(page: str) -> None:
     app = AppTest.from_file(STUDIO, default_timeout=120).run()
     app.switch_page(f"app_pages/{page}.py").run()
     links = [(link.proto.label, link.proto.help) for link in app.get("page_link")]
-    steps = [(one.label, one.sentence) for one in (*STEP_AFTER.values(), *suggestions(holdings()))]
+    steps = [(one.label, one.sentence) for one in (*STEP_AFTER.values(), *suggestions(read_contents().holdings()))]
     assert len([link for link in links if link in steps]) == 1

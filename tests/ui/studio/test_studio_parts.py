@@ -9,7 +9,7 @@ import pytest
 
 from engine.events import GateWeights
 from tests.ui.studio.conftest import HOSTILE, _artifact
-from tests.ui.studio.visits import answer_as, named, open_page, output, settled
+from tests.ui.studio.visits import answer_as, drawn_tokens, named, open_page, output, settled
 from ui.client import Client
 from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block
 from ui.present.text.mode_gates import means, rows_inside
@@ -76,10 +76,6 @@ def requested(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return specs
 
 
-def html(app: Any) -> str:
-    return "".join(str(one.proto.body) for one in app.get("html"))
-
-
 @pytest.mark.usefixtures("composed")
 def test_words_are_tinted_by_the_part_that_weighs_most_on_average_or_in_a_block(
     requested: list[dict[str, Any]],
@@ -97,12 +93,13 @@ def test_words_are_tinted_by_the_part_that_weighs_most_on_average_or_in_a_block(
     assert "For 1 token of the text this expert had weight 0" in output(app)
     assert "Gate weights by token" in output(app)
     assert "Mean gate weights by block" in output(app)
-    on_average = html(app)
-    assert "&lt;b&gt;" in on_average
-    assert HOSTILE not in on_average
-    assert "law&lt;/b&gt; *x* :red[y] $z$ [a](http://b) 100 %" in on_average
+    [drawn] = drawn_tokens(app)
+    assert (drawn["tokens"], [drawn["experts"][place]["name"] for place in drawn["leads"]]) == (
+        ["<b>", " y"],
+        [HOSTILE, HOSTILE],
+    )
     settled(named(app.segmented_control, "Block").set_value("1").run())
-    assert "backbone 100 %" in html(app)
+    assert drawn_tokens(app)[0]["leads"] == [0, 0]  # the backbone
     assert len(requested) == 1  # another block is no other question
 
 
@@ -159,7 +156,7 @@ def test_pictures_of_gates_have_words_and_every_number() -> None:
         "code (weight)": 0.2,
         f"{HOSTILE} (weight)": 0.7,
     }
-    assert "backbone 0.30, code 0.25" in strip.words
+    assert "backbone 0.30, code 0.25" in strip.description
     assert by_block.table[2] == {"part": HOSTILE, "block 1": 0.2, "block 2": 0.7}
     for picture in (strip, by_block):
         assert "<b>" not in str(picture.figure.to_json()).replace("\\u003c", "<").replace('"<b>"', "")

@@ -10,10 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ui.present.charts.cells import in_order_of_homes
 from ui.present.charts.colours import Looks, in_order
 from ui.present.charts.curves_and_bars import curves, expert_bars, oracle_gap
-from ui.present.charts.heatmap import HeatmapScores, specialization
+from ui.present.charts.heatmap import HeatmapScores, in_order_of_homes, specialization
 from ui.present.charts.lineage import describe_lineage, lineage_dot
 from ui.present.charts.posteriors import (
     average_weights,
@@ -22,14 +21,13 @@ from ui.present.charts.posteriors import (
     posterior_heatmap,
     posterior_lines,
     posterior_paths,
-    render_tinted_text,
 )
 from ui.present.charts.scatters import affinity_scatter
 from ui.present.jobs.throughput import operations
 from ui.present.mixture_effect import bars_of, describe_effect, effect_rows, effect_title
 from ui.present.text.specialization import describe_affinity, verdict
-from ui.studio.job_views import forgetting
-from ui.studio.job_views.forgetting import _what_stays, forgetting_picture
+from ui.studio.job_views import training_charts as forgetting
+from ui.studio.job_views.training_charts import _what_stays, forgetting_picture
 from ui.widgets.parents import parent_picture
 from workbench.answers.cards import MetricPoint
 from workbench.formatting.palette import look_of
@@ -68,7 +66,7 @@ def test_a_cell_that_the_title_counts_as_below_one_reads_below_one() -> None:
     chart = specialization(near, LOOKS)
     assert "below 1.0 an out-of-domain expert is better" in chart.title
     assert chart.figure.data[0].text[0][1] == "0.997"
-    assert "(0.997 × the own expert's perplexity)" in chart.words
+    assert "(0.997 × the own expert's perplexity)" in chart.description
 
 
 def test_the_hover_shows_the_absolute_perplexity() -> None:
@@ -139,7 +137,7 @@ def test_a_name_has_one_colour_in_all_charts_of_a_page() -> None:
 def test_a_curve_says_where_it_started_and_ended() -> None:
     picture = curves([MetricPoint(name="a", step=s, value=5 - s) for s in (1, 2, 3)], "Training loss", "x", LOOKS)
     assert picture is not None
-    assert "from 4.00 nats/token at step 1 to 2.00 nats/token at step 3" in picture.words
+    assert "from 4.00 nats/token at step 1 to 2.00 nats/token at step 3" in picture.description
 
 
 def test_the_bars_of_a_mixture_show_the_largest_change() -> None:
@@ -155,7 +153,7 @@ def test_the_bars_of_a_mixture_show_the_largest_change() -> None:
 
     rows = effect_rows([row("a", 10.0), row("b", 8.0)], [row("a", 15.0), row("b", 8.1)])
     assert "on a, from 10.0 to 15.0 per token (+50.0 %)" in describe_effect(rows)
-    assert rows[0]["change (%)"] == pytest.approx(50.0)
+    assert rows[0].change_percent == pytest.approx(50.0)
     assert effect_title(rows) == "Of 2 domains, 2 got worse"
     assert bars_of(rows, LOOKS, "Saved")["rows"][0]["verdict"] == ["↑ worse", "bad"]
 
@@ -168,24 +166,15 @@ TWO = in_order("xy")
 WEIGHTS = [[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]]
 
 
-def test_each_word_wears_its_leading_expert() -> None:
+def test_names_are_no_markup_in_the_legend_of_leaders() -> None:
     assert leaders(WEIGHTS) == [0, 0, 1]
-    html = render_tinted_text(["a", " b", " c"], WEIGHTS, ["x", "y"], TWO)
-    assert html.count(f"background:{TWO.expert('x').colour}") == 2
-    assert html.count(f"background:{TWO.expert('y').colour}") == 1
-    assert "x 0.90, y 0.10" in html
-
-
-def test_text_and_names_are_no_markup_in_tinted_words() -> None:
-    html = render_tinted_text([EVIL], [[1.0]], [f'"{EVIL}'], LOOKS) + legend([EVIL], [0], LOOKS)
-    assert "<img" not in html
-    assert 'title="&quot;' in html
+    assert "<img" not in legend([EVIL], [0], LOOKS)
 
 
 def test_the_trajectory_names_who_led_and_how_often_it_changed() -> None:
     picture = posterior_lines(["a", "b", "c"], WEIGHTS, ["x", "y"], TWO)
-    assert "x 67 %, y 33 %" in picture.words
-    assert "changes 1 time." in picture.words
+    assert "x 67 %, y 33 %" in picture.description
+    assert "changes 1 time." in picture.description
     assert [row["y"] for row in picture.table] == [0.1, 0.4, 0.8]
 
 
@@ -308,8 +297,8 @@ ROW = DomainPosterior(
 def test_a_posterior_map_frames_homes_and_names_the_leader() -> None:
     at_home = posterior_heatmap(POSTERIOR, [ROW, ROW.model_copy(update={"domain": "a"})], "Training domains", LOOKS)
     assert [(shape.x0 + 0.47, shape.y0 + 0.47) for shape in at_home.figure.layout.shapes] == [(0, 1)]
-    assert f"{EVIL} 0.75" in at_home.words
-    assert "A frame marks" not in posterior_heatmap(POSTERIOR, [ROW], "Novel domains", LOOKS).words
+    assert f"{EVIL} 0.75" in at_home.description
+    assert "A frame marks" not in posterior_heatmap(POSTERIOR, [ROW], "Novel domains", LOOKS).description
     assert "<img" not in at_home.figure.to_json()
 
 
@@ -317,7 +306,7 @@ def test_trajectories_mark_where_nothing_moves_on_and_only_there() -> None:
     rows = [ROW, ROW.model_copy(update={"domain": "b", "stable_after": None})]
     picture = posterior_paths(POSTERIOR, rows, "Novel domains", LOOKS)
     assert [line.x0 for line in picture.figure.layout.shapes] == [1]
-    assert "b not within 2 blocks" in picture.words
+    assert "b not within 2 blocks" in picture.description
     assert "<img" not in picture.figure.to_json()
     assert len(picture.table) == 6
 
@@ -337,7 +326,7 @@ def test_the_oracle_gap_is_in_nats_and_may_be_below_zero() -> None:
     )
     picture = oracle_gap([row], LOOKS)
     assert picture.table[0]["the mixture as saved: gap (nats per token)"] == pytest.approx(math.log(2 / 2.5))
-    assert "beats the oracle on 1 of 1 domains" in picture.words
+    assert "beats the oracle on 1 of 1 domains" in picture.description
 
 
 @pytest.mark.parametrize(
@@ -370,8 +359,11 @@ def test_forgetting_is_drawn_over_tokens_as_target_and_average_of_the_others() -
     assert [list(line.x) for line in picture.figure.data] == [[0, 1920], [0, 1920]]
     assert [pytest.approx(list(line.y)) for line in picture.figure.data] == [[8, 4], [3, 4]]
     assert "the others are forgotten" in picture.title
-    assert "target: sea goes from 8.0 per token to 4.0 after 1,920 tokens (−50.0 %)" in picture.words
-    assert "average of 2 watched domains goes from 3.0 per token to 4.0 after 1,920 tokens (+33.3 %)" in picture.words
+    assert "target: sea goes from 8.0 per token to 4.0 after 1,920 tokens (−50.0 %)" in picture.description
+    assert (
+        "average of 2 watched domains goes from 3.0 per token to 4.0 after 1,920 tokens (+33.3 %)"
+        in picture.description
+    )
     assert [row["on code"] for row in picture.table] == pytest.approx([4, 6])
 
 
@@ -415,7 +407,7 @@ def test_the_parent_stands_out_among_the_requested_experts() -> None:
     assert list(bars.y) == [0.8, 0.2]
     assert list(bars.marker.color) == [look_of(1).colour, look_of(0).colour]
     assert bars.marker.opacity[0] > bars.marker.opacity[1]
-    assert "m/b 0.80; m/a 0.20. The parent is m/b." in picture.words
+    assert "m/b 0.80; m/a 0.20. The parent is m/b." in picture.description
 
 
 def test_pandas_is_fully_imported_before_any_page_draws() -> None:
@@ -446,7 +438,7 @@ def test_of_a_thousand_experts_fifty_are_shown_with_their_domains_and_what_is_se
     assert (len(shown.experts), len(shown.domains)) == (50, 50)
     assert shown.domains == [f"d{place}" for place in range(149, 199)]  # in their order
     assert all(shown.own_expert(domain) == f"e{domain[1:]}" for domain in shown.domains)
-    assert shown.ratio("e198", "d197") == 198.0
+    assert shown.cell("e198", "d197").ratio == 198.0
 
     kept = many.at_most(50, " E7")
     assert {"e7", "e70", "e79"} <= set(kept.experts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,13 +15,13 @@ from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.visits import named, open_page, output, read
 from ui.present.charts.lineage import edge_rows, registry_lineage
 from ui.studio.experts.registry_view import (
+    ORDERS,
     PER_PAGE,
-    Registry,
+    ExpertRegistry,
     counts,
     expert_row,
     filter_experts,
     read_registry,
-    sort_experts,
 )
 from workbench.analysis.perplexity_tables import in_domain_scores, scored_domains
 from workbench.job_records import jobs
@@ -85,7 +86,8 @@ def test_states_must_all_hold_and_of_another_filter_one_value_is_enough() -> Non
     assert names(state=["in a mixture", "not scored"]) == []
     assert names("law again") == ["laws again"]
     assert counts(registry)["mixture"] == {"first": 3}
-    assert sort_experts(registry, registry.cards, "in-domain perplexity")[0].name == "first/code"
+    by_perplexity = partial(ORDERS["in-domain perplexity"], registry)
+    assert min(registry.cards, key=by_perplexity).name == "first/code"
 
 
 def test_cards_come_in_pages_and_the_address_names_the_page() -> None:
@@ -240,7 +242,7 @@ def test_a_score_is_of_the_text_that_most_share_and_of_one_split() -> None:
     assert read(scored_domains)["copy 0001"] == {"dev": 1, "test": 4}
     card = read(experts.get_expert, "laws again")
     words = [
-        expert_row(card, Registry([card], scored=scored))["measured on"]
+        expert_row(card, ExpertRegistry([card], scored=scored))["measured on"]
         for scored in ({}, {card.name: {"dev": 1}}, {card.name: {"test": 2}})
     ]
     assert words == ["not scored", "on dev only", "test, on 2 domains"]

@@ -17,7 +17,7 @@ from tests.ui.studio.test_action_twins import STREAMLIT, calls_in, label_of
 from tests.ui.studio.visits import named, open_page, output
 from ui.api.route_roles import ROLES
 from ui.present.forms.readable_folders import keep_uploads
-from ui.widgets import probe
+from ui.widgets import job_form
 from workbench.access.actor import NOBODY, Actor, Role, acting_as, set_source
 from workbench.access.users import add_user
 from workbench.errors import ForbiddenError
@@ -99,7 +99,7 @@ def test_a_viewers_change_is_refused(change: Callable[[], Any]) -> None:
 
 @pytest.mark.usefixtures("viewer")
 def test_a_viewers_form_is_not_measured() -> None:
-    assert probe.advance([SelfCheck()]) is False
+    assert job_form.advance([SelfCheck()]) is False
 
 
 def save_button(page: AppTest) -> Any:

@@ -71,8 +71,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         yield "step 1 of 4"
         return outcome(spec, **changes)
 
-    monkeypatch.setattr("ui.widgets.probe._SETTLED_SECONDS", 0.0)
-    monkeypatch.setattr("ui.widgets.probe._stages", stages)
+    monkeypatch.setattr("ui.widgets.job_form._SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr("ui.widgets.job_form._stages", stages)
     return changes
 
 

@@ -19,7 +19,7 @@ from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import curves
 from ui.present.text.formatting import plain
 from ui.studio.job_views import job_view
-from ui.studio.job_views.curves import samples_by_step
+from ui.studio.job_views.training_charts import samples_by_step
 from workbench.analysis.training_curves import TrainingBaseline, training_baseline
 from workbench.answers.cards import MetricPoint
 from workbench.formatting.number_format import nats
@@ -156,7 +156,7 @@ def test_the_baseline_is_grey_dashed_and_in_words_and_table() -> None:
     assert chart is not None
     line = chart.figure.data[-1]
     assert (line.name, line.line.dash, list(line.y)) == ("parent law", BASELINE_DASH, [2.75])
-    assert "Baseline: parent law goes from 2.75" in chart.words
+    assert "Baseline: parent law goes from 2.75" in chart.description
     assert {"metric": "parent law", "step": 1, "value (nats per token)": 2.75} in chart.table
 
 
@@ -166,7 +166,7 @@ def test_of_many_domains_the_mean_is_the_baseline() -> None:
     chart = curves(own, "Held-out loss", "first", read_looks(), other, "dense model flat")
     assert chart is not None
     assert (chart.figure.data[-1].name, list(chart.figure.data[-1].y)) == ("dense model …f 4 domains", [1.5])
-    assert "Baseline: dense model flat: mean of 4 domains goes from 1.5" in chart.words
+    assert "Baseline: dense model flat: mean of 4 domains goes from 1.5" in chart.description
 
 
 # samples --------------------------------------------------------------------------------------------

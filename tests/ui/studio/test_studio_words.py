@@ -12,7 +12,6 @@ from markdown_it import MarkdownIt
 from engine.errors import CorpusError
 from ui.cli.job_progress import line as several_line
 from ui.kinds.catalog import result_pages, result_sentence
-from ui.present.first_steps import first_steps
 from ui.present.forms.questions import DERIVED_FIELDS, assemble, changed_answers, questions_of
 from ui.present.forms.readable_folders import keep_uploads, own_names, require_text, safe_suffix
 from ui.present.jobs.failure_text import cause_of, next_step_of
@@ -26,14 +25,14 @@ from ui.present.jobs.job_status import (
     style_of,
     time_left,
 )
-from ui.present.next_steps import Holdings, suggestions
+from ui.present.next_steps import Holdings, first_steps, suggestions
 from ui.present.pages import CORPORA, EXPERTS, TRAIN
-from ui.present.text.formatting import ago, duration, moment, plain, size, spoken
+from ui.present.text.formatting import ago, duration, moment, plain, plain_with_code, size
 from ui.present.text.posteriors import posterior_title
 from ui.studio.job_views.pending_jobs import by_turn
 from ui.studio.shared import health
 from ui.studio.shared.health import worker_sign
-from ui.widgets.data_table import as_csv
+from ui.widgets.charts_and_tables import as_csv
 from workbench.answers.cards import JobCard
 from workbench.kinds.kind import known_kinds
 from workbench.kinds.parse_spec import parse_spec
@@ -91,8 +90,8 @@ def test_an_address_in_a_name_is_no_link() -> None:
 
 
 def test_only_our_own_backticks_are_code() -> None:
-    assert spoken("Run `workbench up`.") == "Run `workbench up`\\."
-    assert "`" not in spoken("a ` b").replace("\\`", "")
+    assert plain_with_code("Run `workbench up`.") == "Run `workbench up`\\."
+    assert "`" not in plain_with_code("a ` b").replace("\\`", "")
 
 
 def test_numbers_carry_their_unit() -> None:
@@ -172,7 +171,7 @@ def test_the_imports_of_a_first_visit_are_one_step_with_the_one_at_work_and_all_
     over = [job("done", kind="import-corpus")] * 2
     step = first_steps(Holdings(domains=2, unfinished=[last, at_work]), ["a", "b"], over)[0]
     assert (step.title, step.job) == ("Text becomes domains: 2 of 4 imported", at_work)
-    assert step.words.startswith("1 of 2 files")
+    assert step.sentence.startswith("1 of 2 files")
     assert step.progress == pytest.approx(2.5 / 4)
 
 

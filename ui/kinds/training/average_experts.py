@@ -36,7 +36,7 @@ def _draw_weights(experts: Sequence[str]) -> tuple[list[float], list[str]]:
             lowest=0,
             is_integer=False,
             step=0.1,
-            place=columns[index % 3],
+            container=columns[index % 3],
         )
         for index, name in enumerate(experts)
     ]

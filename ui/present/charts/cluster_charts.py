@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ui.present.charts.cells import new_heatmap
-from ui.present.charts.chart import Chart, fill_of, name_axis, new_figure
 from ui.present.charts.colours import Looks, of_clusters
+from ui.present.charts.heatmap import new_heatmap
 from ui.present.text.formatting import pluralize
 from workbench.answers.cards import ClusterCard, ClusteringCard
+from workbench.formatting.chart_template import CaptionedChart, fill_of, name_axis, new_figure
 from workbench.formatting.number_format import full_label, number, share
 
 
-def sizes_picture(card: ClusteringCard, looks: Looks) -> Chart:
+def sizes_picture(card: ClusteringCard, looks: Looks) -> CaptionedChart:
     """Documents in each cluster (C-BTM figure 18)."""
     ranked = sorted(card.clusters, key=lambda cluster: -cluster.num_documents)
     figure = new_figure("cluster", "documents")
@@ -29,7 +29,7 @@ def sizes_picture(card: ClusteringCard, looks: Looks) -> Chart:
         f"{largest.num_documents:,}, the smallest {smallest.name} with {smallest.num_documents:,}."
     )
     table = [{"cluster": c.name, "number": c.number, "documents": c.num_documents} for c in ranked]
-    return Chart(figure, _sizes_title(card, ranked), words, table)
+    return CaptionedChart(figure, _sizes_title(card, ranked), words, table)
 
 
 def _sizes_title(card: ClusteringCard, ranked: Sequence[ClusterCard]) -> str:
@@ -42,7 +42,7 @@ def _sizes_title(card: ClusteringCard, ranked: Sequence[ClusterCard]) -> str:
     return f"Cluster sizes: the largest cluster holds {share(largest)} of all documents"
 
 
-def overlap_picture(card: ClusteringCard, looks: Looks) -> Chart:
+def overlap_picture(card: ClusteringCard, looks: Looks) -> CaptionedChart:
     """The share of each domain's documents in each cluster (C-BTM figure 16): a row sums to 1."""
     overlap = card.metrics["overlap"]
     labels, names = overlap["labels"], [cluster.name for cluster in card.clusters]
@@ -66,7 +66,7 @@ def overlap_picture(card: ClusteringCard, looks: Looks) -> Chart:
         for domain, counts, row in zip(labels, overlap["counts"], shares, strict=True)
         for name, count, share in zip(names, counts, row, strict=True)
     ]
-    return Chart(figure, _overlap_title(overlap), _describe_overlap(labels, names, shares, overlap), table)
+    return CaptionedChart(figure, _overlap_title(overlap), _describe_overlap(labels, names, shares, overlap), table)
 
 
 def _hover(labels: Sequence[str], names: Sequence[str], counts: Sequence[Sequence[int]]) -> list[list[str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.clusters.map_polygons import lies_in_any
-from ui.present.charts.chart import ACCENT, GREY, Chart, heat_scale, new_figure
 from ui.present.charts.colours import Looks, of_clusters
 from ui.present.text.formatting import pluralize
 from workbench.answers.cards import ClusteringCard
+from workbench.formatting.chart_template import ACCENT, CaptionedChart, heat_scale, new_figure
 from workbench.formatting.number_format import full_label, label, nats
+from workbench.formatting.palette import GREY
 from workbench.kinds.data import MakeDomain
 from workbench.registry.clusters.cluster_documents import POINT, MapPoints
 
@@ -116,17 +117,17 @@ def cluster_map(
     points_P = np.frombuffer(chart.points, dtype=POINT)
     if only:
         points_P = points_P[np.isin(points_P["cluster"], [c.number for c in card.clusters if c.name in only])]
-    layers = [layer for layer in _LAYERS[by](card, points_P, looks, losses_N) if len(layer.points_P)]
+    layers = [layer for layer in _layers(by, card, points_P, looks, losses_N) if len(layer.points_P)]
     if len(points_P) > MOST_DRAWN:
-        layers = [_sampled(layer, len(points_P)) for layer in layers]
+        layers = [_sample_layer(layer, len(points_P)) for layer in layers]
     matches = None
     if matching is not None:
         matched_P = points_P[np.isin(points_P["document"], matching)]
-        matches = _sampled(Layer(MATCHES, ACCENT, matched_P), max(len(matched_P), 1))
+        matches = _sample_layer(Layer(MATCHES, ACCENT, matched_P), max(len(matched_P), 1))
     return ClusterMap(card, layers, chart.num_fitted, chart.seed, matches)
 
 
-def _sampled(layer: Layer, num_points: int) -> Layer:
+def _sample_layer(layer: Layer, num_points: int) -> Layer:
     """The layer with its share of the drawn points; itself while all fit into the sample."""
     share = SAMPLE / num_points
     if share >= 1:
@@ -136,49 +137,32 @@ def _sampled(layer: Layer, num_points: int) -> Layer:
     return Layer(layer.name, layer.colour, layer.points_P, drawn_D, layer.values_P)
 
 
-_Layers = Callable[[ClusteringCard, NDArray[Any], Looks, "NDArray[np.float32] | None"], Iterator[Layer]]
-
-
-def _by_cluster(card: ClusteringCard, points_P: NDArray[Any], looks: Looks, _: Any) -> Iterator[Layer]:
-    by_name = of_clusters(card.clusters, looks)
-    for number, cluster in enumerate(card.clusters):
-        yield Layer(cluster.name, by_name[cluster.name].colour, points_P[points_P["cluster"] == number])
-
-
-def _by_domain(card: ClusteringCard, points_P: NDArray[Any], looks: Looks, _: Any) -> Iterator[Layer]:
-    for number, name in enumerate(card.sources):
-        yield Layer(name, looks.domain(name).colour, points_P[points_P["source"] == number])
-
-
-def _by_expert(card: ClusteringCard, points_P: NDArray[Any], looks: Looks, _: Any) -> Iterator[Layer]:
-    """By the expert that was trained on the point's cluster; of several the last."""
-    numbers: dict[str, list[int]] = {}
-    for number, cluster in enumerate(card.clusters):
-        numbers.setdefault(cluster.experts[-1] if cluster.experts else NO_EXPERT, []).append(number)
-    for name, clusters in sorted(numbers.items(), key=lambda pair: pair[0] == NO_EXPERT):
-        colour = GREY if name == NO_EXPERT else looks.expert(name).colour
-        yield Layer(name, colour, points_P[np.isin(points_P["cluster"], clusters)])
-
-
-def _by_loss(
-    card: ClusteringCard, points_P: NDArray[Any], looks: Looks, losses_N: NDArray[np.float32] | None
+def _layers(
+    by: By, card: ClusteringCard, points_P: NDArray[Any], looks: Looks, losses_N: NDArray[np.float32] | None
 ) -> Iterator[Layer]:
-    del card, looks
-    values_P = np.full(len(points_P), np.nan, np.float32) if losses_N is None else losses_N[points_P["document"]]
-    is_scored_P = np.isfinite(values_P)
-    yield Layer(UNSCORED, GREY, points_P[~is_scored_P])
-    yield Layer(SCORED, ACCENT, points_P[is_scored_P], values_P=values_P[is_scored_P])
+    """A layer for each colour; of the experts that were trained on a point's cluster the last one counts."""
+    if by == "cluster":
+        by_name = of_clusters(card.clusters, looks)
+        for number, cluster in enumerate(card.clusters):
+            yield Layer(cluster.name, by_name[cluster.name].colour, points_P[points_P["cluster"] == number])
+    elif by == "domain":
+        for number, name in enumerate(card.sources):
+            yield Layer(name, looks.domain(name).colour, points_P[points_P["source"] == number])
+    elif by == "expert":
+        numbers: dict[str, list[int]] = {}
+        for number, cluster in enumerate(card.clusters):
+            numbers.setdefault(cluster.experts[-1] if cluster.experts else NO_EXPERT, []).append(number)
+        for name, clusters in sorted(numbers.items(), key=lambda pair: pair[0] == NO_EXPERT):
+            colour = GREY if name == NO_EXPERT else looks.expert(name).colour
+            yield Layer(name, colour, points_P[np.isin(points_P["cluster"], clusters)])
+    else:
+        values_P = np.full(len(points_P), np.nan, np.float32) if losses_N is None else losses_N[points_P["document"]]
+        is_scored_P = np.isfinite(values_P)
+        yield Layer(UNSCORED, GREY, points_P[~is_scored_P])
+        yield Layer(SCORED, ACCENT, points_P[is_scored_P], values_P=values_P[is_scored_P])
 
 
-_LAYERS: Mapping[By, _Layers] = {
-    "cluster": _by_cluster,
-    "domain": _by_domain,
-    "expert": _by_expert,
-    "loss": _by_loss,
-}
-
-
-def map_picture(view: ClusterMap, by: By, *, has_names: bool = False) -> Chart:
+def map_picture(view: ClusterMap, by: By, *, has_names: bool = False) -> CaptionedChart:
     """The map as a chart, what to read in it, and a row for each layer; with `has_names` clusters are named on it."""
     figure = new_figure("", "", height=_HEIGHT)
     size = next((pixels for most, pixels in _SIZES if view.num_points < most), _SMALLEST)
@@ -195,12 +179,12 @@ def map_picture(view: ClusterMap, by: By, *, has_names: bool = False) -> Chart:
     if has_names:
         figure.update_layout(annotations=[_name(*one) for one in names_on_map(view)])
     table = [_row(layer, by) for layer in view.layers]
-    return Chart(figure, _title(view, by), _words(view, by), table)
+    return CaptionedChart(figure, _title(view, by), _words(view, by), table)
 
 
-def _name(name: str, place: Sequence[float]) -> dict[str, Any]:
+def _name(name: str, position: Sequence[float]) -> dict[str, Any]:
     style = {"font": {"size": 12, "color": "#1f1d1a"}, "bgcolor": "rgba(255,253,248,0.86)", "borderpad": 2}
-    return {"text": label(name, 24), "x": place[0], "y": place[1], "showarrow": False, **style}
+    return {"text": label(name, 24), "x": position[0], "y": position[1], "showarrow": False, **style}
 
 
 def _trace(layer: Layer, size: int, opacity: float) -> dict[str, Any]:
@@ -259,10 +243,10 @@ def names_on_map(view: ClusterMap) -> Iterator[tuple[str, tuple[float, float]]]:
     order = np.argsort(points_P["cluster"], kind="stable")
     numbers, starts, counts = np.unique(points_P["cluster"][order], return_index=True, return_counts=True)
     taken: list[tuple[float, float, float, float]] = []
-    for place in np.argsort(-counts, kind="stable")[:_NAMES].tolist():
-        own = points_P[order[starts[place] : starts[place] + counts[place]]]
+    for rank in np.argsort(-counts, kind="stable")[:_NAMES].tolist():
+        own = points_P[order[starts[rank] : starts[rank] + counts[rank]]]
         x, y = float(np.median(own["x"])), float(np.median(own["y"]))
-        name = view.card.clusters[int(numbers[place])].name
+        name = view.card.clusters[int(numbers[rank])].name
         half = (min(len(name), 24) * _LETTER / 2 * pixel, _LINE / 2 * pixel)
         box = (x - half[0], x + half[0], y - half[1], y + half[1])
         if not any(_overlap(box, other) for other in taken):
@@ -270,8 +254,8 @@ def names_on_map(view: ClusterMap) -> Iterator[tuple[str, tuple[float, float]]]:
             yield name, (x, y)
 
 
-def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
-    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
+def _overlap(box: tuple[float, float, float, float], taken: tuple[float, float, float, float]) -> bool:
+    return box[0] < taken[1] and taken[0] < box[1] and box[2] < taken[3] and taken[2] < box[3]
 
 
 def legend(view: ClusterMap) -> str:
@@ -330,10 +314,10 @@ def _words(view: ClusterMap, by: By) -> str:
 def _groups(view: ClusterMap, by: By) -> str:
     if by == "loss":
         number = sum(len(layer.points_P) for layer in view.layers if layer.values_P is not None)
-        return f"of which {number:,} have a loss"
+        return f"with {number:,} that have a loss"
     if by == "expert":
         named = [layer for layer in view.layers if layer.name != NO_EXPERT]
-        return f"of which {sum(len(layer.points_P) for layer in named):,} trained {pluralize(len(named), 'expert')}"
+        return f"with {sum(len(layer.points_P) for layer in named):,} that trained {pluralize(len(named), 'expert')}"
     return f"in {len(view.layers)} {by}s"
 
 

@@ -29,10 +29,10 @@ class Looks:
         return self.experts.get(name, NO_LOOK)
 
     def domain(self, name: str) -> Look:
-        """The look of a domain: that of the oldest expert only of it, unless `among` says of which experts."""
+        """The look of a domain: that of the oldest expert of it only, unless `among` names the experts that count."""
         return self.domains.get(name, NO_LOOK)
 
-    def named(self, name: str) -> Look:
+    def expert_or_domain(self, name: str) -> Look:
         """The look of what is an expert or a domain, such as the metric of a training."""
         return self.experts.get(name) or self.domain(name)
 
@@ -49,7 +49,7 @@ class Looks:
         known = {look.number for look in self.experts.values() if look.number is not None}
         looks = dict[str, Look]()
         for name in dict.fromkeys(names):
-            if self.named(name) is NO_LOOK:
+            if self.expert_or_domain(name) is NO_LOOK:
                 number = free_number(known, known)
                 known.add(number)
                 looks[name] = look_of(number)
@@ -87,11 +87,11 @@ def of_clusters(clusters: Sequence[ClusterCard], looks: Looks) -> dict[str, Look
     trained = {one.name: looks.domain(one.domain) for one in clusters if one.domain}
     known = Looks({name: look for name, look in trained.items() if look is not NO_LOOK})
     every = known.with_new([one.name for one in clusters])
-    return {one.name: every.named(one.name) for one in clusters}
+    return {one.name: every.expert_or_domain(one.name) for one in clusters}
 
 
 def chip(look: Look) -> str:
-    """HTML of a mark on its colour, to stand before a name; a dot in the colour where there is no mark."""
+    """HTML of a mark on its colour, to stand before a name; a dot in the colour without a mark."""
     if not look.mark:
         return f'<span aria-hidden="true" style="color:{look.colour}">●</span>'
     return (

@@ -8,17 +8,25 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from ui.present.charts.chart import ACCENT, GREY, Chart, baseline, line_of, name_axis, name_line_ends, named, new_figure
 from ui.present.charts.colours import Looks, with_mark
-from ui.present.text.certificates import LABELS, perplexity_rows
-from ui.present.text.certificates import change as removal_change
-from ui.present.text.classification import accuracy_rows
 from ui.present.text.formatting import listed, pluralize
 from ui.present.text.inference_modes import ORACLE
 from ui.present.text.measures import comparable, measure_text
+from ui.present.text.reports import LABELS, accuracy_rows, perplexity_rows
+from ui.present.text.reports import change as removal_change
 from workbench.answers.cards import EvaluationCard, ExpertCard, MetricPoint
+from workbench.formatting.chart_template import (
+    ACCENT,
+    CaptionedChart,
+    baseline,
+    line_of,
+    name_axis,
+    name_line_ends,
+    named,
+    new_figure,
+)
 from workbench.formatting.number_format import change, nats, percent, perplexity
-from workbench.formatting.palette import Look
+from workbench.formatting.palette import GREY, Look
 from workbench.questions.inference_modes import InferenceMode, InferenceModeDomain
 from workbench.questions.removal import DomainRemoval
 
@@ -32,7 +40,7 @@ def curves(
     looks: Looks,
     against: Sequence[MetricPoint] = (),
     against_name: str = "",
-) -> Chart | None:
+) -> CaptionedChart | None:
     """A kind of loss over the steps, one line per metric; None when there is nothing to draw yet.
 
     Names that `looks` does not know are drawn in grey. `against` are the same losses of another training, the baseline.
@@ -47,9 +55,9 @@ def curves(
             y=[point.value for point in line],
             **named(name, "step %{x}: %{y:.4f}"),
             mode="lines+markers" if len(line) < (2 if name in baselines else 40) else "lines",
-            line=baseline() if name in baselines else line_of(looks.named(name)),
+            line=baseline() if name in baselines else line_of(looks.expert_or_domain(name)),
         )
-    name_line_ends(figure, [*(looks.named(name) for name in lines), *(Look() for _ in baselines)])
+    name_line_ends(figure, [*(looks.expert_or_domain(name) for name in lines), *(Look() for _ in baselines)])
     if len({point.step for point in points}) == 1:  # a single point has no width to draw an axis by
         figure.update_xaxes(rangemode="tozero")
     rows = [*((p.name, p) for p in points), *((name, p) for name, line in baselines.items() for p in line)]
@@ -57,7 +65,7 @@ def curves(
     words = f"Line chart, {kind.lower()} of {subject}: {_describe_curves(lines)}"
     if baselines:
         words = f"{words} Baseline: {_describe_curves(baselines)}"
-    return Chart(figure, _curve_title(lines, kind), words, table)
+    return CaptionedChart(figure, _curve_title(lines, kind), words, table)
 
 
 _MOST_BASELINES = 3  # of more domains their mean is drawn
@@ -119,7 +127,9 @@ def _describe_curves(lines: Mapping[str, list[MetricPoint]]) -> str:
     return f"{'; '.join(map(describe_line, list(lines)[:4]))}{more}."
 
 
-def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationCard], looks: Looks) -> Chart | None:
+def expert_bars(
+    experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationCard], looks: Looks
+) -> CaptionedChart | None:
     """Perplexity of the chosen experts side by side on every domain that one of them was scored on.
 
     The bars of a domain are of the same tokens: of several measures the one that most of these experts share.
@@ -149,7 +159,7 @@ def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationC
     ]
     shared = [domain for domain in domains if all((name, domain) in perplexities for name in names)]
     best = {domain: min(names, key=lambda name: perplexities[name, domain]) for domain in shared}
-    return Chart(figure, _winner_title(names, best), _winners(best, len(domains)), table)
+    return CaptionedChart(figure, _winner_title(names, best), _winners(best, len(domains)), table)
 
 
 _MOST_WINNERS = 6  # that a caption names
@@ -181,7 +191,7 @@ def _winners(best: Mapping[str, str], num_domains: int) -> str:
     return f"Bar chart of perplexity by domain. Lowest: {'; '.join(shown)}{more}.{left_out}"
 
 
-def removal_bars(rows: Sequence[DomainRemoval], looks: Looks) -> Chart | None:
+def removal_bars(rows: Sequence[DomainRemoval], looks: Looks) -> CaptionedChart | None:
     """What leaving each expert out costs on its own domain (DEMix table 7); None while no column is known."""
     known = [row for row in rows if removal_change(row) is not None]
     if not known:
@@ -198,7 +208,7 @@ def removal_bars(rows: Sequence[DomainRemoval], looks: Looks) -> Chart | None:
     read = "; close to –Domain means that the domain is forgotten" if never else ""
     rises = [value for row in known if (value := removal_change(row)) is not None]
     title = f"Cost of removing an expert on its own domain: perplexity changes by {_span(rises)}{read}"
-    return Chart(figure, title, _describe_removals(known), perplexity_rows(rows))
+    return CaptionedChart(figure, title, _describe_removals(known), perplexity_rows(rows))
 
 
 def _span(changes: Sequence[float]) -> str:
@@ -231,7 +241,7 @@ _MODES: dict[InferenceMode, str] = {
 }
 
 
-def oracle_gap(rows: Sequence[InferenceModeDomain], looks: Looks) -> Chart:
+def oracle_gap(rows: Sequence[InferenceModeDomain], looks: Looks) -> CaptionedChart:
     """Bars for each domain (rows of `/v1/workbench/inference-modes`): nats per token above the oracle."""
     figure = new_figure("domain", "above the oracle (nats/token)", better="lower")
     own = [looks.domain(row.domain) for row in rows]
@@ -243,7 +253,7 @@ def oracle_gap(rows: Sequence[InferenceModeDomain], looks: Looks) -> Chart:
     losses = [value for row in rows if (value := gap(row, "mixture")) is not None]
     beaten = sum(value < 0 for value in losses)
     title = f"Oracle gap: the mixture beats the oracle, with a bar below 0, on {beaten} of {len(losses)} domains"
-    return Chart(figure, title, _words(rows), [_row(row) for row in rows])
+    return CaptionedChart(figure, title, _words(rows), [_row(row) for row in rows])
 
 
 def gap(row: InferenceModeDomain, mode: InferenceMode) -> float | None:
@@ -272,7 +282,7 @@ def _words(rows: Sequence[InferenceModeDomain]) -> str:
 _LINE = 26  # pixels for each bar
 
 
-def accuracy_bars(findings: Mapping[str, Any]) -> Chart:
+def accuracy_bars(findings: Mapping[str, Any]) -> CaptionedChart:
     """The average accuracy over the tasks; bars of variants that choose no expert are grey."""
     rows = accuracy_rows(findings)
     figure = new_figure(
@@ -295,4 +305,4 @@ def accuracy_bars(findings: Mapping[str, Any]) -> Chart:
         f"Bar chart of {len(rows)} routing variants on {pluralize(len(findings['tasks']), 'task')}. Highest accuracy: "
         f"{best['answered']} ({percent(best['average (%)'])})."
     )
-    return Chart(figure, title, words, rows)
+    return CaptionedChart(figure, title, words, rows)

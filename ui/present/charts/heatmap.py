@@ -1,23 +1,126 @@
-"""The specialization heatmap: each expert's perplexity on each domain (DEMix figure 2)."""
+"""Heatmaps: cells between named rows and columns; and the specialization heatmap (DEMix figure 2)."""
 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from itertools import product, starmap
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from ui.present.charts.cells import add_frames, add_targets, frame, in_order_of_homes, new_heatmap
-from ui.present.charts.chart import Chart, heat_scale
 from ui.present.charts.colours import Looks
 from ui.present.text.measures import in_percent
 from workbench.analysis.perplexity_tables import own_expert
-from workbench.formatting.number_format import full_label, percent, perplexity, ratio
-from workbench.formatting.palette import Cells, as_text, colour_bar, logs
+from workbench.formatting.chart_template import FRAME, CaptionedChart, heat_scale, name_axis, new_figure, tick
+from workbench.formatting.number_format import full_label, percent, perplexity, ratio, shorten
+from workbench.formatting.palette import Cells, Look, as_text, colour_bar, logs
+
+_NUMBERED = 150  # cells with their numbers in them at most
+_ROW, _SIGN, _REST = 34, 7, 150  # pixels: of a row, of a sign of a name that stands upright, of all else
+_ABOVE = 84  # pixels over the cells: the toolbar, and the colour bar beneath it
+_COLUMN_SIGNS, _ROW_SIGNS = 20, 18  # of a name, of a line of a name
+
+
+def new_heatmap(
+    x: str,
+    y: str,
+    columns: Sequence[str],
+    rows: Sequence[str],
+    *,
+    numbers: str,
+    colorbar: Mapping[str, Any],
+    looks: tuple[Sequence[Look], Sequence[Look]] = ((), ()),
+    **cells: Any,
+) -> go.Figure:
+    """A heatmap whose first row is on top. `numbers` is Plotly's template of what stands in a cell, `cells` all else.
+
+    `looks` are those of the columns and of the rows, if they are experts or domains.
+
+    Names of rows have two short lines, and the colour bar lies above: on the screen of a phone most is left to cells.
+    """
+    upright = max((min(len(name), _COLUMN_SIGNS) for name in columns), default=0)
+    figure = new_figure(x, y, height=_REST + _ROW * len(rows) + _SIGN * upright)
+    figure.add_heatmap(
+        x=list(range(len(columns))),
+        y=list(range(len(rows))),
+        xgap=2,
+        ygap=2,
+        colorscale=heat_scale(),
+        texttemplate=numbers if len(rows) * len(columns) <= _NUMBERED else None,
+        colorbar={"orientation": "h", "y": 1, "yanchor": "bottom", "thickness": 10, **colorbar},
+    )
+    figure.update_traces(cells)
+    name_axis(figure, "x", columns, _COLUMN_SIGNS, looks[0])
+    figure.update_xaxes(showgrid=False, zeroline=False, ticklabeloverflow="allow")
+    figure.update_yaxes(
+        tickvals=list(range(len(rows))),
+        ticktext=list(map(_in_lines, rows, looks[1] or [Look()] * len(rows))),
+        showgrid=False,
+        zeroline=False,
+        autorange="reversed",
+    )
+    figure.update_layout(margin_t=_ABOVE)
+    return figure
+
+
+def _in_lines(name: str, look: Look) -> str:
+    short = shorten(name, 2 * _ROW_SIGNS - 2)
+    first, *rest = textwrap.wrap(short, _ROW_SIGNS, max_lines=2, placeholder="…", break_on_hyphens=False) or [name]
+    return "<br>".join([tick(first, look), *(tick(line, Look()) for line in rest)])
+
+
+def add_targets(figure: go.Figure, hover: Sequence[Sequence[str]]) -> None:
+    """Lets each cell be clicked, and say its words of `hover`, by an invisible point in its middle.
+
+    Plotly cannot select the cells of a heatmap. A click anywhere in a cell takes the nearest point.
+    """
+    cells = [(x, y, words) for y, row in enumerate(hover) for x, words in enumerate(row)]
+    figure.update_traces(hoverinfo="skip", selector={"type": "heatmap"})
+    figure.add_scatter(
+        x=[x for x, _, _ in cells],
+        y=[y for _, y, _ in cells],
+        mode="markers",
+        marker={"symbol": "square", "size": 1, "opacity": 0},
+        selected={"marker": {"opacity": 0}},
+        unselected={"marker": {"opacity": 0}},
+        customdata=[words for _, _, words in cells],
+        hovertemplate="%{customdata}<extra></extra>",
+        showlegend=False,
+    )
+    figure.update_layout(hoverdistance=-1)
+
+
+def in_order_of_homes(domains: Sequence[str], homes: Iterable[str]) -> list[str]:
+    """The domains in the order of the experts that are at home in them; then the others, as they come."""
+    return [*dict.fromkeys([*(home for home in homes if home in domains), *domains])]
+
+
+def frame(row: int, column: int, dash: str = "solid", colour: str = FRAME) -> dict[str, Any]:
+    """A frame around a cell, in the colour of its expert if it is an expert's own."""
+    box = {"x0": column - 0.47, "x1": column + 0.47, "y0": row - 0.47, "y1": row + 0.47}
+    return {"type": "rect", "line": {"color": colour, "width": 3, "dash": dash}, **box}
+
+
+def add_frames(figure: go.Figure, *frames: dict[str, Any]) -> None:
+    """Draws frames all at once: for each change Plotly checks those that are there again."""
+    figure.update_layout(shapes=[*figure.layout.shapes, *frames])
+
 
 _TOOLBAR = 34  # pixels above the cells
+
+
+class HeatmapCell(NamedTuple):
+    """One expert on one domain; None is not known."""
+
+    expert: str
+    domain: str
+    is_home: bool
+    perplexity: float | None
+    ratio: float | None  # to the perplexity of the domain's own expert
+    accuracy: float | None  # in percent
 
 
 @dataclass(frozen=True)
@@ -34,13 +137,10 @@ class HeatmapScores:
     accuracy: Cells | None = None  # shares of tokens that were the most probable ones
     elsewhere: Collection[str] = ()  # experts that are scored, but on other tokens than are compared here
 
-    def is_home(self, expert: str, domain: str) -> bool:
-        return self.home_of.get(expert) == domain
-
     def at_home_somewhere(self) -> HeatmapScores:
         """Only the domains that have an expert of their own, in the order of their experts."""
         homes = [self.home_of[expert] for expert in self.experts if expert in self.home_of]
-        return self._part(self.experts, [one for one in in_order_of_homes(self.domains, homes) if one in homes])
+        return self._part(self.experts, [name for name in in_order_of_homes(self.domains, homes) if name in homes])
 
     def without_own_expert(self) -> list[str]:
         """The domains without an expert of their own among these, which therefore have no ratios."""
@@ -74,18 +174,10 @@ class HeatmapScores:
     def compared_cells(self) -> list[tuple[str, str]]:
         """The cells of an expert and a domain of another with a ratio, row by row."""
         return [
-            (row["expert"], row["domain"])
-            for row in self.rows()
-            if row["ratio to own expert"] is not None and self.own_expert(row["domain"]) != row["expert"]
+            (cell.expert, cell.domain)
+            for cell in self.cells()
+            if cell.ratio is not None and self.own_expert(cell.domain) != cell.expert
         ]
-
-    def ratio(self, expert: str, domain: str) -> float | None:
-        """The expert's perplexity over that of the domain's own expert; None where not evaluated."""
-        return self.ratios[self.experts.index(expert)][self.domains.index(domain)]
-
-    def perplexity_of(self, expert: str, domain: str) -> float | None:
-        """The expert's perplexity; None where not evaluated."""
-        return self.perplexity[self.experts.index(expert)][self.domains.index(domain)]
 
     def at_most(self, limit: int, search: str = "") -> HeatmapScores:
         """So many rows and columns: what the search names first, then the greatest ratios; own experts stay."""
@@ -120,37 +212,52 @@ class HeatmapScores:
         kept = replace(self, perplexity=part(self.perplexity), ratios=part(self.ratios), accuracy=accuracy)
         return replace(kept, experts=experts, domains=domains)
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """One row for each cell, as the data table shows it."""
-        for i, expert in enumerate(self.experts):
-            for j, domain in enumerate(self.domains):
-                yield {
-                    "expert": expert,
-                    "domain": domain,
-                    "in-domain": self.is_home(expert, domain),
-                    "perplexity (per token)": self.perplexity[i][j],
-                    "ratio to own expert": self.ratios[i][j],
-                    "accuracy (%)": in_percent(self.accuracy[i][j]) if self.accuracy else None,
-                }
+    def cell(self, expert: str, domain: str) -> HeatmapCell:
+        """One cell."""
+        return self._cell_at(self.experts.index(expert), self.domains.index(domain))
+
+    def _cell_at(self, row: int, column: int) -> HeatmapCell:
+        expert, domain = self.experts[row], self.domains[column]
+        accuracy = in_percent(self.accuracy[row][column]) if self.accuracy else None
+        is_home = self.home_of.get(expert) == domain
+        return HeatmapCell(expert, domain, is_home, self.perplexity[row][column], self.ratios[row][column], accuracy)
+
+    def cells(self) -> Iterator[HeatmapCell]:
+        """All cells, row by row."""
+        return starmap(self._cell_at, product(range(len(self.experts)), range(len(self.domains))))
+
+    def rows(self, *, has_homes: bool = True) -> list[dict[str, Any]]:
+        """A row for each cell, as the data table shows it; without `has_homes` no domain has an expert of its own."""
+        return [
+            {
+                "expert": cell.expert,
+                "domain": cell.domain,
+                **({"in-domain": cell.is_home} if has_homes else {}),
+                "perplexity (per token)": cell.perplexity,
+                **({"ratio to own expert": cell.ratio} if has_homes else {}),
+                "accuracy (%)": cell.accuracy,
+            }
+            for cell in self.cells()
+        ]
 
 
-def specialization(scores: HeatmapScores, looks: Looks, chosen: tuple[str, str] | None = None) -> Chart:
+def specialization(scores: HeatmapScores, looks: Looks, chosen: tuple[str, str] | None = None) -> CaptionedChart:
     """Each expert's perplexity on each domain, as a ratio to the domain's own expert. The table holds every domain.
 
     The cell of the chosen expert and domain has a frame of its own.
     """
     shown = scores.at_home_somewhere()
     looks = looks.among(shown.experts)
-    figure = _painted(shown, looks)
+    figure = _paint_cells(shown, looks)
     frames = _home_frames(shown, looks)
     if chosen:
         frames.append(frame(shown.experts.index(chosen[0]), shown.domains.index(chosen[1]), "4px 2px"))
     add_frames(figure, *frames)
     add_targets(figure, _hover(shown))
-    return Chart(figure, _title(shown), _words(shown), list(scores.rows()))
+    return CaptionedChart(figure, _title(shown), _describe_all(shown), scores.rows())
 
 
-def _painted(scores: HeatmapScores, looks: Looks) -> go.Figure:
+def _paint_cells(scores: HeatmapScores, looks: Looks) -> go.Figure:
     ceiling = _ceiling(scores.ratios)
     own = [(domain, scores.own_expert(domain)) for domain in scores.domains]
     own_looks = [looks.expert(expert) if expert else looks.domain(domain) for domain, expert in own]
@@ -181,26 +288,24 @@ def _ceiling(ratios: Cells) -> float:
 
 
 def _hover(scores: HeatmapScores) -> list[list[str]]:
-    cells = map(_cell, scores.rows())
+    cells = map(_describe, scores.cells())
     return [[next(cells) for _ in scores.domains] for _ in scores.experts]
 
 
-def _cell(row: Mapping[str, Any]) -> str:
-    value = row["perplexity (per token)"]
-    text = "not evaluated" if value is None else f"perplexity {perplexity(value)} per token"
-    if (accuracy := row["accuracy (%)"]) is not None:
-        text += f", accuracy {percent(accuracy)}"
-    if row["ratio to own expert"] is not None:
-        text += f"<br>ratio {ratio(_ratio(row))}"
-    return f"{full_label(row['expert'])} on {full_label(row['domain'])}<br>{text}"
+def _describe(cell: HeatmapCell) -> str:
+    text = "not evaluated" if cell.perplexity is None else f"perplexity {perplexity(cell.perplexity)} per token"
+    if cell.accuracy is not None:
+        text += f", accuracy {percent(cell.accuracy)}"
+    if cell.ratio is not None:
+        text += f"<br>ratio {ratio(cell.ratio)}"
+    return f"{full_label(cell.expert)} on {full_label(cell.domain)}<br>{text}"
 
 
 def _home_frames(scores: HeatmapScores, looks: Looks) -> list[dict[str, Any]]:
     return [
-        frame(row, column, colour=looks.expert(expert).colour)
+        frame(row, scores.domains.index(home), colour=looks.expert(expert).colour)
         for row, expert in enumerate(scores.experts)
-        for column, domain in enumerate(scores.domains)
-        if scores.is_home(expert, domain)
+        if (home := scores.home_of.get(expert)) in scores.domains
     ]
 
 
@@ -221,20 +326,15 @@ def _title(scores: HeatmapScores) -> str:
     )
 
 
-def _words(scores: HeatmapScores) -> str:
-    away = [row for row in scores.rows() if row["ratio to own expert"] is not None and not row["in-domain"]]
+def _describe_all(scores: HeatmapScores) -> str:
+    away = {f"{cell.expert} on {cell.domain}": cell.ratio for cell in scores.cells() if cell.ratio and not cell.is_home}
     if not away:
         return "Heatmap of experts (rows) by domains (columns). No out-of-domain cell has been evaluated yet."
-    low, high = min(away, key=_ratio), max(away, key=_ratio)
+    lowest, highest = (
+        f"{name} ({ratio(away[name])} the own expert's perplexity)"
+        for name in (min(away, key=away.__getitem__), max(away, key=away.__getitem__))
+    )
     return (
         "Heatmap of experts (rows) by domains (columns); framed cells are in-domain. "
-        f"Out of domain, the lowest ratio is {_describe_cell(low)}, the highest {_describe_cell(high)}."
+        f"Out of domain, the lowest ratio is {lowest}, the highest {highest}."
     )
-
-
-def _describe_cell(row: Mapping[str, Any]) -> str:
-    return f"{row['expert']} on {row['domain']} ({ratio(_ratio(row))} the own expert's perplexity)"
-
-
-def _ratio(row: Mapping[str, Any]) -> float:
-    return float(row["ratio to own expert"])

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from engine.events import BACKBONE
-from ui.present.charts.chart import Chart, heat_scale, name_axis, new_figure
 from ui.present.charts.colours import in_order
 from ui.present.text.formatting import pluralize
 from ui.present.text.mode_gates import means
+from workbench.formatting.chart_template import CaptionedChart, heat_scale, name_axis, new_figure
 from workbench.formatting.number_format import full_label, label
 from workbench.formatting.number_format import weight as formatted
 
@@ -21,7 +21,7 @@ Rows = Sequence[Sequence[float]]
 _LARGEST_WITH_NUMBERS = 120  # cells
 
 
-def gate_strip(tokens: Sequence[str], rows: Rows, parts: Sequence[str]) -> Chart:
+def gate_strip(tokens: Sequence[str], rows: Rows, parts: Sequence[str]) -> CaptionedChart:
     """The weight of the backbone and of every part (rows) at every token (columns)."""
     names = [BACKBONE, *parts]
     columns = [list(column) for column in zip(*rows, strict=True)]
@@ -36,12 +36,12 @@ def gate_strip(tokens: Sequence[str], rows: Rows, parts: Sequence[str]) -> Chart
     ]
     words = (
         f"Heatmap of the backbone and {pluralize(len(parts), 'part')} (rows) by {pluralize(len(tokens), 'token')} "
-        f"(columns). Mean weights: {_listed(names, means(rows))}."
+        f"(columns). Mean weights: {_list_weights(names, means(rows))}."
     )
-    return Chart(figure, "Gate weights by token: in each column the brightest cell weighs most", words, table)
+    return CaptionedChart(figure, "Gate weights by token: in each column the brightest cell weighs most", words, table)
 
 
-def gates_by_block(by_block: Sequence[Rows], parts: Sequence[str]) -> Chart:
+def gates_by_block(by_block: Sequence[Rows], parts: Sequence[str]) -> CaptionedChart:
     """The mean weight over the tokens of the backbone and of every part (rows) in every block (columns)."""
     names, columns = [BACKBONE, *parts], [means(rows) for rows in by_block]
     blocks = [f"block {number}" for number, _ in enumerate(columns, 1)]
@@ -52,9 +52,11 @@ def gates_by_block(by_block: Sequence[Rows], parts: Sequence[str]) -> Chart:
     name_axis(figure, "x", blocks)
     name_axis(figure, "y", names, 32, [*map(in_order(parts).expert, names)])
     table = [{"part": name} | dict(zip(blocks, row, strict=True)) for name, row in zip(names, cells, strict=True)]
-    listing = "; ".join(f"{block}: {_listed(names, column)}" for block, column in zip(blocks, columns, strict=True))
+    listing = "; ".join(
+        f"{block}: {_list_weights(names, column)}" for block, column in zip(blocks, columns, strict=True)
+    )
     title = "Mean gate weights by block: read a row from the first block to the last"
-    return Chart(figure, title, f"Heatmap of mean weights by block. {listing}.", table)
+    return CaptionedChart(figure, title, f"Heatmap of mean weights by block. {listing}.", table)
 
 
 def _paint(figure: go.Figure, cells: Sequence[Sequence[float]], hover: object, template: str, gap: int) -> None:
@@ -75,5 +77,5 @@ def _paint(figure: go.Figure, cells: Sequence[Sequence[float]], hover: object, t
     figure.update_yaxes(showgrid=False, zeroline=False, autorange="reversed")
 
 
-def _listed(names: Sequence[str], weights: Sequence[float]) -> str:
+def _list_weights(names: Sequence[str], weights: Sequence[float]) -> str:
     return ", ".join(f"{name} {formatted(weight)}" for name, weight in zip(names, weights, strict=True))

@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ui.present.charts.cells import add_frames, add_targets, frame, new_heatmap
-from ui.present.charts.chart import (
-    Chart,
+from ui.present.charts.colours import Looks, with_mark
+from ui.present.charts.heatmap import add_frames, add_targets, frame, new_heatmap
+from ui.present.text.formatting import pluralize
+from ui.present.text.posteriors import stability_text
+from workbench.formatting.chart_template import (
+    CaptionedChart,
     baseline,
     fill_of,
     line_of,
@@ -19,9 +22,6 @@ from ui.present.charts.chart import (
     new_figure,
     new_subplots,
 )
-from ui.present.charts.colours import Looks, with_mark
-from ui.present.text.formatting import pluralize
-from ui.present.text.posteriors import stability_text
 from workbench.formatting.number_format import full_label, label, share, shorten, weight
 from workbench.formatting.palette import Look
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap
@@ -30,7 +30,7 @@ _COLUMNS = 2
 _ROW_PIXELS = 190
 
 
-def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind: str, looks: Looks) -> Chart:
+def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind: str, looks: Looks) -> CaptionedChart:
     """The posterior of each expert (columns) on each domain (rows); `kind` says which domains these are."""
     experts, domains = answer.experts, [row.domain for row in rows]
     looks = looks.among(experts)
@@ -48,7 +48,7 @@ def posterior_heatmap(answer: PosteriorMap, rows: Sequence[DomainPosterior], kin
     )
     _frame_homes(figure, answer, domains, looks)
     add_targets(figure, [_hover(experts, row) for row in rows])
-    return Chart(
+    return CaptionedChart(
         figure,
         f"{kind}: read a row for the experts that a domain's text is attributed to",
         _describe_map(answer, rows),
@@ -91,7 +91,7 @@ def _describe_map(answer: PosteriorMap, rows: Sequence[DomainPosterior]) -> str:
     return f"Heatmap of domains (rows) by experts (columns). Largest share of each: {'; '.join(leaders)}{more}.{frames}"
 
 
-def posterior_paths(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind: str, looks: Looks) -> Chart:
+def posterior_paths(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind: str, looks: Looks) -> CaptionedChart:
     """The posterior of each expert before each block, a panel for each domain; a dashed line where it is stable."""
     num_rows = -(-len(rows) // _COLUMNS)
     titles = [f"{shorten(row.domain, 30)}: stable {stability_text(row)}" for row in rows]
@@ -104,16 +104,16 @@ def posterior_paths(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind:
         vertical_spacing=0.32 / max(1, num_rows),
         horizontal_spacing=0.04,
     )
-    for place, row in enumerate(rows):
-        where = {"row": place // _COLUMNS + 1, "col": place % _COLUMNS + 1}
-        _draw_paths(figure, answer.experts, row, where, looks, is_first=place == 0)
+    for number, row in enumerate(rows):
+        where = {"row": number // _COLUMNS + 1, "col": number % _COLUMNS + 1}
+        _draw_paths(figure, answer.experts, row, where, looks, is_first=number == 0)
     figure.update_layout(
         legend={"orientation": "h", "y": 1 + 45 / (_ROW_PIXELS * num_rows), "yanchor": "bottom"},
     )
     figure.update_yaxes(range=[0, 1.02])
     figure.update_yaxes(title="posterior (0 to 1)", col=1)
     figure.update_xaxes(title="blocks seen", row=num_rows)
-    return Chart(
+    return CaptionedChart(
         figure,
         f"{kind}: where lines are flat, the posterior can be saved as a prior",
         _describe_paths(rows),
@@ -163,7 +163,7 @@ def _steps(answer: PosteriorMap, rows: Sequence[DomainPosterior]) -> list[dict[s
 Weights = Sequence[Sequence[float]]
 
 
-def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[str], looks: Looks) -> Chart:
+def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[str], looks: Looks) -> CaptionedChart:
     """The weight of each expert at every token."""
     figure = new_figure("token (position in the text)", "weight of the expert (0 to 1)")
     figure.update_yaxes(range=[0, 1.02])
@@ -181,10 +181,10 @@ def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[s
         {"position": position, "token": token, **dict(zip(experts, row, strict=True))}
         for position, (token, row) in enumerate(zip(tokens, weights, strict=True))
     ]
-    return Chart(figure, lead_title(weights, experts), _describe_leads(weights, experts), table)
+    return CaptionedChart(figure, lead_title(weights, experts), _describe_leads(weights, experts), table)
 
 
-def average_weights(weights: Weights, experts: Sequence[str], looks: Looks) -> Chart:
+def average_weights(weights: Weights, experts: Sequence[str], looks: Looks) -> CaptionedChart:
     """The mean weight of each expert over the full text, the largest first."""
     means = {i: sum(row[i] for row in weights) / max(1, len(weights)) for i in range(len(experts))}
     order = sorted(means, key=lambda i: -means[i])
@@ -199,7 +199,7 @@ def average_weights(weights: Weights, experts: Sequence[str], looks: Looks) -> C
     table = [{"expert": experts[i], "mean weight": means[i]} for i in order]
     first = order[0]
     title = f"{experts[first]} has the largest mean weight over the text, {weight(means[first])}"
-    return Chart(figure, title, f"Bar chart of mean weights: {words}.", table)
+    return CaptionedChart(figure, title, f"Bar chart of mean weights: {words}.", table)
 
 
 def leaders(weights: Weights) -> list[int]:
@@ -230,40 +230,17 @@ def _describe_leads(weights: Weights, experts: Sequence[str]) -> str:
     )
 
 
-def render_tinted_text(tokens: Sequence[str], weights: Weights, experts: Sequence[str], looks: Looks) -> str:
-    """HTML of the text, each token on the colour of its leading expert, stronger where the lead is clearer.
-
-    Text and names are escaped; the weights stand in the tooltip, so that colour is not the only sign.
-    """
-    spans = [
-        _chip(token, _tint(looks.expert(experts[place]), row[place]), _weights_text(row, experts, looks))
-        for token, row, place in zip(tokens, weights, leaders(weights), strict=True)
-    ]
-    return f'<div style="white-space:pre-wrap;line-height:1.9;overflow-wrap:anywhere">{"".join(spans)}</div>'
-
-
 def legend(experts: Sequence[str], places: Sequence[int], looks: Looks) -> str:
     """HTML of the legend: mark, name and the share of tokens that each expert leads, which is not a mean weight."""
     total = max(1, len(places))
     chips = [
-        _chip(
-            f"{with_mark(name, looks.expert(name))} {share(places.count(i) / total)}",
-            f"{_tint(looks.expert(name), 0.8)};padding:0 8px;margin-right:8px;display:inline-block",
-        )
+        f'<span style="{_tint(looks.expert(name))};padding:0 8px;margin-right:8px;display:inline-block">'
+        f"{html.escape(with_mark(name, looks.expert(name)))} {share(places.count(i) / total)}</span>"
         for i, name in enumerate(experts)
     ]
     return f'<div style="line-height:2.2">Share of the tokens led: {"".join(chips)}</div>'
 
 
-def _chip(text: str, style: str, tooltip: str = "") -> str:
-    return f'<span style="{style}" title="{html.escape(tooltip)}">{html.escape(text)}</span>'
-
-
-def _tint(look: Look, weight: float) -> str:
+def _tint(look: Look) -> str:
     style = "dotted" if look.pattern else "solid"  # of a second turn through the colours
-    return f"background:{look.tint(weight)};border-bottom:2.5px {style} {look.colour};border-radius:3px"
-
-
-def _weights_text(row: Sequence[float], experts: Sequence[str], looks: Looks) -> str:
-    ranked = sorted(zip(experts, row, strict=True), key=lambda pair: -pair[1])[:4]
-    return ", ".join(f"{with_mark(name, looks.expert(name))} {weight(value)}" for name, value in ranked)
+    return f"background:{look.tint(0.8)};border-bottom:2.5px {style} {look.colour};border-radius:3px"

@@ -9,12 +9,12 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from ui.present.charts.chart import Chart, baseline, named, new_figure
 from ui.present.charts.colours import Looks, with_mark
 from ui.present.text.formatting import listed, pluralize
 from ui.present.text.measures import in_percent
 from ui.present.text.retention import ExpertPosition, describe_retention, method_label, placed_experts, retention_rows
 from ui.present.text.specialization import numbers
+from workbench.formatting.chart_template import CaptionedChart, baseline, named, new_figure
 from workbench.formatting.number_format import full_label, label, ratio, weight
 from workbench.questions.affinity import Affinity, AffinityCell
 from workbench.questions.retention import Metric, Retention
@@ -25,7 +25,7 @@ _SHAPES = ("circle", "square", "diamond", "triangle-up", "star", "hexagon")  # o
 _WIDE, _HIGH = 0.25, 0.06  # what a name takes of the picture's width and height
 
 
-def retention_scatter(answer: Retention, number: Metric, looks: Looks) -> Chart | None:
+def retention_scatter(answer: Retention, number: Metric, looks: Looks) -> CaptionedChart | None:
     """A point for each expert with scores on all targets and on the retained domain; None without such an expert."""
     rows = placed_experts(answer, number)
     if not rows:
@@ -36,25 +36,25 @@ def retention_scatter(answer: Retention, number: Metric, looks: Looks) -> Chart 
         height=420,
     )
     names = _names(answer, number, looks)
-    for place, method in enumerate(dict.fromkeys(method_label(row) for row in answer.rows)):
+    for index, method in enumerate(dict.fromkeys(method_label(row) for row in answer.rows)):
         _add(
             figure,
             answer,
-            [one for one in rows if method_label(one.row) == method],
+            [expert for expert in rows if method_label(expert.row) == method],
             number,
-            _SHAPES[place % len(_SHAPES)],
+            _SHAPES[index % len(_SHAPES)],
             names,
             looks,
         )
-    for one in rows:
-        if one.row.is_seed:
+    for expert in rows:
+        if expert.row.is_seed:
             knew = {"annotation_text": "seed model", "annotation_position": "bottom right"}
-            figure.add_vline(x=_value(one.kept, number), line=baseline(), **knew)
+            figure.add_vline(x=_value(expert.kept, number), line=baseline(), **knew)
     if number == "perplexity":
         figure.update_xaxes(autorange="reversed", type="log")
         figure.update_yaxes(autorange="reversed", type="log")
     words = f"Scatter plot of {pluralize(len(rows), 'expert')}. {describe_retention(answer, number)}"
-    return Chart(figure, _title(answer, number), words, retention_rows(answer))
+    return CaptionedChart(figure, _title(answer, number), words, retention_rows(answer))
 
 
 def _add(
@@ -87,17 +87,20 @@ def _add(
 
 def _names(answer: Retention, number: Metric, looks: Looks) -> dict[str, str]:
     """The labels of points, without their common prefix; of overlapping labels only the first is shown."""
-    rows = sorted(placed_experts(answer, number), key=lambda one: not one.is_ahead)
-    start = _shared_start([one.row.expert for one in rows]) if len(rows) > 1 else ""
-    kept, learned = _spread([one.kept for one in rows], number), _spread([one.learned for one in rows], number)
+    rows = sorted(placed_experts(answer, number), key=lambda expert: not expert.is_ahead)
+    start = _shared_start([expert.row.expert for expert in rows]) if len(rows) > 1 else ""
+    kept, learned = (
+        _spread([expert.kept for expert in rows], number),
+        _spread([expert.learned for expert in rows], number),
+    )
     taken: list[tuple[float, float]] = []
     names = {}
-    for one, x, y in zip(rows, kept, learned, strict=True):
-        left = x - _WIDE if _side(one, answer, number) == "top left" else x
+    for expert, x, y in zip(rows, kept, learned, strict=True):
+        left = x - _WIDE if _side(expert, answer, number) == "top left" else x
         if all(abs(y - other) > _HIGH or abs(left - beside) > _WIDE for beside, other in taken):
             taken.append((left, y))
-            names[one.row.expert] = label(
-                with_mark(one.row.expert.removeprefix(start), looks.expert(one.row.expert)), 25
+            names[expert.row.expert] = label(
+                with_mark(expert.row.expert.removeprefix(start), looks.expert(expert.row.expert)), 25
             )
     return names
 
@@ -115,10 +118,10 @@ def _spread(values: Sequence[float], number: Metric) -> Iterator[float]:
     yield from ((place - least) / (most - least) if most > least else 0.5 for place in places)
 
 
-def _side(place: ExpertPosition, answer: Retention, number: Metric) -> str:
+def _side(position: ExpertPosition, answer: Retention, number: Metric) -> str:
     """The side of a point's label: towards the middle, so that the chart's edge cuts none."""
     kept = [one.kept for one in placed_experts(answer, number)]
-    is_high = place.kept > (min(kept) + max(kept)) / 2
+    is_high = position.kept > (min(kept) + max(kept)) / 2
     return "top left" if is_high == (number == "accuracy") else "top right"
 
 
@@ -139,7 +142,7 @@ def _title(answer: Retention, number: Metric) -> str:
     return f"Learning (up) vs. retention (right): {who} (filled points)"
 
 
-def affinity_scatter(answer: Affinity, looks: Looks) -> Chart | None:
+def affinity_scatter(answer: Affinity, looks: Looks) -> CaptionedChart | None:
     """Every out-of-domain cell with both numbers; None without any. The table holds all cells."""
     away = [cell for cell in answer.cells if cell.home != cell.domain and cell.overlap is not None]
     if not away:
@@ -163,7 +166,7 @@ def affinity_scatter(answer: Affinity, looks: Looks) -> Chart | None:
         f"Scatter plot of {len(away)} out-of-domain cells. The least text is shared by {_describe_cell(low)}, "
         f"the most by {_describe_cell(high)}."
     )
-    return Chart(figure, _scatter_title(answer), words, _table(answer.cells))
+    return CaptionedChart(figure, _scatter_title(answer), words, _table(answer.cells))
 
 
 def _overlap(cell: AffinityCell) -> float:

@@ -8,10 +8,10 @@ from typing import Any
 
 from engine.config import PAPER_TEMPERATURE
 from engine.mixing.evidence import EvidenceRule
-from ui.present.charts.cells import add_frames, frame, new_heatmap
-from ui.present.charts.chart import Chart, heat_scale
-from ui.present.text.calibration import describe_verdict, how_to_read, setting_text, surface_rows
+from ui.present.charts.heatmap import add_frames, frame, new_heatmap
+from ui.present.text.posteriors import describe_verdict, how_to_read, setting_text, surface_rows
 from workbench.answers.posteriors import EvidenceCalibration
+from workbench.formatting.chart_template import CaptionedChart, heat_scale
 from workbench.formatting.number_format import percent
 from workbench.formatting.number_format import perplexity as formatted
 from workbench.questions.cluster_grid import ClusterGrid, TemperatureProposal
@@ -19,7 +19,7 @@ from workbench.questions.cluster_grid import ClusterGrid, TemperatureProposal
 _SAME = 1e-3  # of the perplexity: a difference below it is none
 
 
-def grid_picture(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> Chart:
+def grid_picture(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> CaptionedChart:
     """Perplexities by temperature and top-k, marking the lowest cell, the paper's temperature and the saved cell."""
     temperatures, top_ks = grid.temperatures, grid.top_ks
     figure = new_heatmap(
@@ -38,7 +38,7 @@ def grid_picture(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> Ch
     if grid.saved.temperature in temperatures and grid.saved.top_k in top_ks:
         saved = temperatures.index(grid.saved.temperature), top_ks.index(grid.saved.top_k)
         add_frames(figure, frame(*saved, dash="dot"))
-    return Chart(figure, _title(grid, perplexity), _words(grid, perplexity), grid_rows(grid, perplexity))
+    return CaptionedChart(figure, _title(grid, perplexity), _words(grid, perplexity), grid_rows(grid, perplexity))
 
 
 def grid_rows(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def describe_grid(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> s
 
 
 def describe_temperature(proposed: TemperatureProposal) -> str:
-    """The temperature that dev text proposes beside the default, and the command that sets it or makes scores."""
+    """The temperature that dev text proposes, the default, and the command that sets it or makes scores."""
     if proposed.perplexity is None or proposed.default_perplexity is None:
         return (
             f"Proposed temperature: {proposed.default:g}, the default, since the dev text of the clustered domains is "
@@ -73,10 +73,10 @@ def describe_temperature(proposed: TemperatureProposal) -> str:
         f"Proposed temperature: {proposed.temperature:g}, with perplexity {formatted(proposed.perplexity)} on dev text"
     )
     if proposed.temperature == proposed.default:
-        beside = f"{best}; it is the default."
+        result = f"{best}; it is the default."
     else:
-        beside = f"{best}; the default {proposed.default:g} has {formatted(proposed.default_perplexity)}."
-    return f"{beside} {'It is set.' if proposed.temperature == proposed.current else f'Set it: {proposed.command}'}"
+        result = f"{best}; the default {proposed.default:g} has {formatted(proposed.default_perplexity)}."
+    return f"{result} {'It is set.' if proposed.temperature == proposed.current else f'Set it: {proposed.command}'}"
 
 
 def _best(cells: Sequence[Sequence[float]]) -> tuple[int, int]:
@@ -108,7 +108,7 @@ def _words(grid: ClusterGrid, perplexity: Sequence[Sequence[float]]) -> str:
 _NAMES = {0.0: "0 (last token)", 1.0: "1 (prefix)"}
 
 
-def calibration_picture(answer: EvidenceCalibration) -> Chart:
+def calibration_picture(answer: EvidenceCalibration) -> CaptionedChart:
     """Changes by decay (rows) and power (columns), with frames around the lowest cell and the setting of now."""
     figure = new_heatmap(
         "power of the evidence (paper: 1)",
@@ -129,7 +129,9 @@ def calibration_picture(answer: EvidenceCalibration) -> Chart:
         add_frames(figure, frame(*now, dash="dot"))
     title = f"Change of perplexity by decay and power: {_where(answer)}"
     frames = "The solid frame is the lowest cell, the dotted one the setting of now."
-    return Chart(figure, title, f"{how_to_read(answer)} {describe_verdict(answer)} {frames}", surface_rows(answer))
+    return CaptionedChart(
+        figure, title, f"{how_to_read(answer)} {describe_verdict(answer)} {frames}", surface_rows(answer)
+    )
 
 
 def _where(answer: EvidenceCalibration) -> str:

@@ -73,7 +73,7 @@ def weight_data(
     """
     kept = _most_weighty(weights, len(experts), num_shown)
     rest = [place for place in range(len(experts)) if place not in kept]
-    drawn = [_drawn(experts[place], looks[place]) for place in kept]
+    drawn = [_expert_to_draw(experts[place], looks[place]) for place in kept]
     if rest:
         drawn.append({"name": f"{len(rest)} others", "mark": "+", "colour": GREY, "letters": "#000000"})
     leading = [max(range(len(row)), key=row.__getitem__) for row in weights]
@@ -121,5 +121,5 @@ def _most_weighty(weights: Weights, num_experts: int, num_shown: int) -> list[in
     return sorted(sorted(range(num_experts), key=lambda place: -sums[place])[:num_shown])
 
 
-def _drawn(name: str, look: Look) -> Drawn:
+def _expert_to_draw(name: str, look: Look) -> Drawn:
     return {"name": name, "mark": look.mark, "colour": look.colour, "letters": look.letters}

@@ -134,9 +134,9 @@ def takes_text(spec: type[Spec]) -> bool:
 
 
 def proposed_answers(
-    spec: type[Spec], domains: Sequence[str], offers: Offers, taken: Collection[str], own: Answers
+    spec: type[Spec], domains: Sequence[str], offers: Offers, taken: Collection[str], extra: Answers
 ) -> dict[tuple[str, ...], Any]:
-    """The answers of a form: the text, a free name, the first of what else is required, and its `own`."""
+    """The answers of a form: the text, a free name, the first of what else is required, and its `extra`."""
     answers: dict[tuple[str, ...], Any] = {}
     for name, field in spec.model_fields.items():
         if name == "domains":
@@ -147,7 +147,7 @@ def proposed_answers(
             answers[name,] = free_name(domains[0], taken)
         elif field.is_required() and offers.get(name):
             answers[name,] = offers[name][0]
-    return {**answers, **own}
+    return {**answers, **extra}
 
 
 def proposed_spec(spec: type[Spec], answers: Answers) -> Any:

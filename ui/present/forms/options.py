@@ -35,8 +35,8 @@ def option_of_path(spec: type[Sane], path: Sequence[str]) -> str:
 def option_of(spec: type[Sane], group: str, knob: str) -> str:
     """The name of a knob's option: its own, after its group's where a later group has a knob of that name."""
     names = [{one.name for one in fields(config)} for _, config in groups_of(spec)]
-    place = [name for name, _ in groups_of(spec)].index(group)
-    return f"{group}_{knob}" if any(knob in later for later in names[place + 1 :]) else knob
+    position = [name for name, _ in groups_of(spec)].index(group)
+    return f"{group}_{knob}" if any(knob in later for later in names[position + 1 :]) else knob
 
 
 def command_line(
@@ -62,11 +62,8 @@ def _flag(option: str, value: Any) -> Iterator[str]:
         yield f"--{name}" if value else f"--no-{name}"
     elif value not in (None, "", [], {}):
         yield f"--{name}"
-        yield ",".join(map(str, value)) if isinstance(value, list) else _word(value)
-
-
-def _word(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, dict) else f"{value}"
+        is_json = isinstance(value, dict)
+        yield ",".join(map(str, value)) if isinstance(value, list) else json.dumps(value) if is_json else f"{value}"
 
 
 def spec_of_options(spec: type[Sane], values: Mapping[str, Any]) -> Any:

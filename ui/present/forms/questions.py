@@ -151,10 +151,10 @@ def assemble(answers: Answers) -> dict[str, Any]:
     """The spec's JSON from the answers by path."""
     spec: dict[str, Any] = {}
     for path, value in answers.items():
-        place = spec
+        inner = spec
         for part in path[:-1]:
-            place = place.setdefault(part, {})
-        place[path[-1]] = value
+            inner = inner.setdefault(part, {})
+        inner[path[-1]] = value
     return spec
 
 

@@ -31,8 +31,8 @@ def require_readable(paths: Iterable[str | Path], settings: Settings | None = No
 
 
 def _complaint(path: str | Path, settings: Settings) -> str:
-    place = _place(Path(path))
-    if place and _is_inside(place, settings):
+    target = _place(Path(path))
+    if target and _is_inside(target, settings):
         return f"{path} holds the workbench's home folder ({settings.root}), which no page or request may read."
     named = listed([str(folder) for folder in settings.readable_folders])
     return f"{path} is outside the folders that the studio may read (and the API): {named}."
@@ -43,15 +43,15 @@ _NEXT_STEP = "Upload the files, use the command line, or name their own folder i
 
 def is_readable(path: Path, settings: Settings) -> bool:
     """Whether a page may read what lies there. Of the home folder it may read uploads, and folders named inside it."""
-    place = _place(path)
-    return place is not None and _is_inside(place, settings) and not _holds_home(place, settings)
+    target = _place(path)
+    return target is not None and _is_inside(target, settings) and not _holds_home(target, settings)
 
 
-def _is_inside(place: Path, settings: Settings) -> bool:
+def _is_inside(target: Path, settings: Settings) -> bool:
     folders = [*settings.readable_folders, uploads_folder(settings.root)]
-    if place.is_relative_to(settings.root):
+    if target.is_relative_to(settings.root):
         folders = [folder for folder in folders if settings.root in folder.parents]
-    return any(place.is_relative_to(folder) for folder in folders)
+    return any(target.is_relative_to(folder) for folder in folders)
 
 
 def _place(path: Path) -> Path | None:
@@ -62,11 +62,11 @@ def _place(path: Path) -> Path | None:
         return None
 
 
-def _holds_home(place: Path, settings: Settings) -> bool:
+def _holds_home(target: Path, settings: Settings) -> bool:
     """Whether reading a full folder would reach the home folder inside it; hidden folders are skipped."""
-    if place not in settings.root.parents:
+    if target not in settings.root.parents:
         return False
-    return not any(name.startswith(".") for name in settings.root.relative_to(place).parts)
+    return not any(name.startswith(".") for name in settings.root.relative_to(target).parts)
 
 
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,10}")

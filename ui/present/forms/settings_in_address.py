@@ -37,11 +37,11 @@ class MemberSetting:
 def member_values(saved: Mapping[str, MemberSetting], now: Mapping[str, MemberSetting]) -> list[str]:
     """What differs from the saved experts: `law:off`, `law:on`, or a weight, `law:0.35`, of an expert that is on."""
     values = []
-    for name, one in now.items():
-        if one.is_on and one.weight != saved[name].weight:
-            values.append(f"{name}:{one.weight:.12g}")
-        elif one.is_on != saved[name].is_on:
-            values.append(f"{name}:{ON if one.is_on else OFF}")
+    for name, member in now.items():
+        if member.is_on and member.weight != saved[name].weight:
+            values.append(f"{name}:{member.weight:.12g}")
+        elif member.is_on != saved[name].is_on:
+            values.append(f"{name}:{ON if member.is_on else OFF}")
     return values
 
 
@@ -59,11 +59,11 @@ def read_members(
         if name not in saved:
             faults.append(f"“{value}” names no expert that can take part here.")
             continue
-        one = _member(to, saved[name])
-        if one is None:
+        member = _member(to, saved[name])
+        if member is None:
             faults.append(f"“{value}” is neither on, off nor a weight from 0 to {saved[name].heaviest:g}.")
         else:
-            members[name] = one
+            members[name] = member
     return members, faults
 
 
@@ -99,7 +99,7 @@ def read_gate(
     """
     if others := [value for value in values if only and value.partition(":")[0].partition(".")[0] not in only]:
         raise BadSpecError([f"“{others[0]}” cannot be set here, where {listed(only)} can."])
-    given, rule = _given(values)
+    given, rule = _parse_settings(values)
     kind = str(given.get("kind", saved["kind"]) or "")
     usual = dump_gate(changed_gate(load_gate(saved), {"kind": kind}))
     require_settings(kind, {**given, **({_EVIDENCE: rule} if rule else {})})
@@ -117,7 +117,7 @@ def read_gate(
     return gate
 
 
-def _given(values: Iterable[str]) -> tuple[dict[str, Any], dict[str, float]]:
+def _parse_settings(values: Iterable[str]) -> tuple[dict[str, Any], dict[str, float]]:
     """The settings that are named, as text; and the numbers of evidence that is given by numbers."""
     given, rule = dict[str, Any](), dict[str, float]()
     for value in values:

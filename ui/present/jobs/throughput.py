@@ -70,7 +70,7 @@ def _describe_mode_costs(costs: MixtureCosts) -> str:
     both = f", all {first} at once {composing['experts']}" if first > 1 else ""
     return (
         f"{text}. Its gates mix the backbone and {pluralize(first, 'part')} inside. A token of training costs, forward "
-        f"and backward in this context: one part beside the frozen backbone {operations(costs.adapting)}{both}, "
+        f"and backward in this context: one part next to the frozen backbone {operations(costs.adapting)}{both}, "
         f"only the gates {composing['gates']}; the full backbone without parts {operations(costs.training)}."
     )
 

@@ -17,20 +17,20 @@ _PUNCTUATION = re.compile(r"([!-.:-@\[-`{-~])")  # but “/”, which needs none
 
 def plain(text: object) -> str:
     """Text that Markdown shows as it stands: names are user data and must not become links or HTML."""
-    return _escaped(str(text)).strip()
+    return _escape(str(text)).strip()
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     line = _LINK.sub(lambda match: match[0] + _WORD_JOINER, re.sub(r"\s+", " ", text))
     return _PUNCTUATION.sub(r"\\\1", line)
 
 
-def spoken(text: str) -> str:
+def plain_with_code(text: str) -> str:
     """The same for a sentence of ours about user data: what stands between backticks is shown as code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:  # a backtick of the data itself
         return plain(text)
-    return "".join(f"`{part}`" if place % 2 else _escaped(part) for place, part in enumerate(parts)).strip()
+    return "".join(f"`{part}`" if place % 2 else _escape(part) for place, part in enumerate(parts)).strip()
 
 
 def newest_of(shown: int, there: int, thing: str) -> str:

@@ -15,7 +15,7 @@ MODE_SENTENCES: dict[InferenceMode, str] = {
     "naive": "the best single expert on this very text: chosen with the test text, as in the paper",
     "label": "the expert of the text's own domain",
     "average": "equal weights at every token",
-    "uniform": "the posterior from equal priors, anew in each block",
+    "uniform": "the posterior from equal priors, started again in each block",
     "updating": "the posterior with a prior that learns from block to block",
     "cached": "the posterior with a prior estimated on held-out text of the domain",
     "mixture": "the gate and the weights that are saved",

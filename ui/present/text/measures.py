@@ -54,16 +54,16 @@ def measure_text(score: EvaluationCard) -> str:
 
 def comparable(scores: Sequence[EvaluationCard], experts: Sequence[ExpertCard]) -> list[EvaluationCard]:
     """The scores of these experts on one text of each domain: the one that most share, and of these the newest."""
-    tokenizers = {one.name: one.tokenizer_sha256 for one in experts}
+    tokenizers = {expert.name: expert.tokenizer_sha256 for expert in experts}
     by_measure: dict[tuple[str, str, int, int, str], list[EvaluationCard]] = {}
-    for one in scores:
-        if one.expert in tokenizers:
-            text = one.domain, one.split, one.block_size, one.num_tokens, tokenizers[one.expert]
-            by_measure.setdefault(text, []).append(one)
+    for score in scores:
+        if score.expert in tokenizers:
+            text = score.domain, score.split, score.block_size, score.num_tokens, tokenizers[score.expert]
+            by_measure.setdefault(text, []).append(score)
     best: dict[str, list[EvaluationCard]] = {}
     for (domain, *_), rows in by_measure.items():
         best[domain] = max(best.get(domain, rows), rows, key=_shared)
-    return [one for rows in best.values() for one in rows]
+    return [score for rows in best.values() for score in rows]
 
 
 def _shared(rows: Sequence[EvaluationCard]) -> tuple[int, float]:
@@ -125,9 +125,9 @@ def describe_comparability(measures: Mapping[str, TokenMeasure], where: str = "t
     return f"{RULE} Here {most} are in blocks of {usual.block_size:,} tokens of one tokenizer; {where}."
 
 
-def _difference(one: TokenMeasure, usual: TokenMeasure) -> str:
+def _difference(measure: TokenMeasure, usual: TokenMeasure) -> str:
     parts = [
-        *(["another tokenizer"] if one.tokenizer_sha256 != usual.tokenizer_sha256 else []),
-        *([f"blocks of {one.block_size:,}"] if one.block_size != usual.block_size else []),
+        *(["another tokenizer"] if measure.tokenizer_sha256 != usual.tokenizer_sha256 else []),
+        *([f"blocks of {measure.block_size:,}"] if measure.block_size != usual.block_size else []),
     ]
     return ", ".join(parts)

@@ -1,17 +1,17 @@
-"""Posteriors of all scored domains and of a text, from the API server."""
+"""Posteriors of all scored domains and of a text, and the gates inside an expert, from the API server."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
 from engine.config import PAPER_BLOCKS
-from engine.text.split_names import HeldOutSplit
+from engine.events import BACKBONE
 from ui.client import Client
-from ui.present.charts.cells import in_order_of_homes
-from ui.present.charts.chart import Chart
-from ui.present.charts.colours import read_looks
+from ui.present.charts.colours import in_order, read_looks
+from ui.present.charts.heatmap import in_order_of_homes
+from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block
 from ui.present.charts.posteriors import (
     Weights,
     average_weights,
@@ -21,18 +21,21 @@ from ui.present.charts.posteriors import (
     posterior_paths,
 )
 from ui.present.charts.token_view import weight_data
+from ui.present.forms.settings_in_address import not_used, part_values, read_parts
 from ui.present.text.formatting import plain, pluralize
+from ui.present.text.mode_gates import Gates, num_blocks, rows_inside
 from ui.present.text.posteriors import describe_short_domains, posterior_title
-from ui.studio.job_views.pending_jobs import empty_until_scored
+from ui.studio.job_views.pending_jobs import empty_until_scored, how_to_score
 from ui.studio.mixtures.gate_form import choose_evidence
-from ui.widgets.address import choose_number, choose_one, choose_split
+from ui.widgets.address import choose_number, choose_one, choose_split, fresh, note, note_fault
 from ui.widgets.background import ask_scores, fetch_in_background
+from ui.widgets.charts_and_tables import click_position, show_chart
 from ui.widgets.elements.components import show_tokens
-from ui.widgets.notices import explained
-from ui.widgets.show_chart import clicked, show_chart
+from ui.widgets.notices import explain_problems
 from workbench.analysis.sample_texts import passages
+from workbench.answers.cards import MixtureCard
 from workbench.answers.posteriors import PosteriorAnswer
-from workbench.formatting.shell_command import evaluate_command
+from workbench.formatting.chart_template import CaptionedChart
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap, PosteriorMapRequest
 from workbench.registry.database import reading
 from workbench.settings import get_settings
@@ -61,7 +64,7 @@ def show_domains(saved: MixtureRequest) -> None:
             describe_short_domains(answer)
             or f"The {answer.split} text is not scored under every expert that takes part."
         )
-        empty_until_scored(why, _how_to_score(mixture, answer.split), mixture, answer.split)
+        empty_until_scored(why, how_to_score(mixture, answer.split), mixture, answer.split)
         return
     st.markdown(f"**{plain(posterior_title(answer))}**")
     if short := describe_short_domains(answer):
@@ -71,7 +74,7 @@ def show_domains(saved: MixtureRequest) -> None:
     for is_trained, rows in groups.items():
         if rows:
             _show_heatmap(posterior_heatmap(answer, rows, _TITLES[is_trained], looks), rows, _KEYS[is_trained])
-    with st.container(border=True), explained():
+    with st.container(border=True), explain_problems():
         show_passages(answer, saved)
     for is_trained, rows in groups.items():
         if rows:
@@ -80,12 +83,13 @@ def show_domains(saved: MixtureRequest) -> None:
                 show_chart(picture, f"posterior_paths_{_KEYS[is_trained]}")
 
 
-def _show_heatmap(picture: Chart, rows: Sequence[DomainPosterior], name: str) -> None:
+def _show_heatmap(picture: CaptionedChart, rows: Sequence[DomainPosterior], name: str) -> None:
     key = f"posterior_map_{name}"
 
     def choose() -> None:
-        if (place := clicked(key)) and place[1] < len(rows):
-            choose_domain(rows[place[1]].domain)
+        if (place := click_position(key)) and place[1] < len(rows):
+            st.session_state[DOMAIN] = rows[place[1]].domain
+            _go_to_first_passage()
 
     show_chart(picture, key, choose)
     st.caption("Click a cell to read a passage of its domain below.")
@@ -112,17 +116,13 @@ def _draw_options(saved: MixtureRequest) -> PosteriorMapRequest | None:
         lowest=1,
         highest=10_000,
         help="The paper: 100.",
-        place=columns[3],
+        container=columns[3],
     )
     if fault:
         return None
     return PosteriorMapRequest(
         mixture=saved.model, evidence=evidence, estimate=estimate, split=split, num_blocks=blocks
     )
-
-
-def _how_to_score(mixture: str, split: HeldOutSplit) -> str:
-    return f"Choose Evaluation on the page Train, or run `{evaluate_command(mixture, split)}`."
 
 
 def show_weighted_text(tokens: Sequence[str], weights: Weights, experts: Sequence[str], key: str) -> None:
@@ -154,12 +154,6 @@ def show_weighted_text(tokens: Sequence[str], weights: Weights, experts: Sequenc
 DOMAIN, PASSAGE = "posteriors.domain", "posteriors.passage"
 
 
-def choose_domain(domain: str) -> None:
-    """Takes up another domain, with its first passage."""
-    st.session_state[DOMAIN] = domain
-    _go_to_first_passage()
-
-
 def _go_to_first_passage() -> None:
     st.session_state[PASSAGE] = 1
 
@@ -177,8 +171,8 @@ def show_passages(answer: PosteriorMap, saved: MixtureRequest) -> None:
         st.info(plain(f"The {answer.split} text of {domain} has no document."))
         return
     numbers = list(range(1, len(texts) + 1))
-    place = choose_one(right.segmented_control, "Passage", numbers, default=1, key=PASSAGE, required=True)
-    read = read_text("posterior_passage", saved, texts[place - 1], "Reading the passage", as_saved=True)
+    number = choose_one(right.segmented_control, "Passage", numbers, default=1, key=PASSAGE, required=True)
+    read = read_text("posterior_passage", saved, texts[number - 1], "Reading the passage", as_saved=True)
     if read and read.tokens:
         st.caption("The beginning of a held-out document, read with the mixture's own gate.")
         show_weighted_text(read.tokens, read.weights, read.experts, "posterior_passage")
@@ -196,3 +190,78 @@ def read_text(
 
     answer: PosteriorAnswer | None = fetch_in_background(key, (request, text), fetch, doing)
     return answer
+
+
+_ALL = "All, on average"
+
+
+def draw_parts(mixture: MixtureCard, address: str) -> dict[str, list[str]]:
+    """Switches for the parts of every expert that has some; those that are on, by expert.
+
+    Those that are off stand in the page's address under the key `address`; `show_fault` says what it could not mean.
+    """
+    parts = {member.expert: list(member.parts) for member in mixture.members if member.parts}
+    keys = {one.expert: f"inside.{mixture.id}.{one.expert_id}.parts" for one in mixture.members}
+    if (values := fresh(address)) is not None:
+        on, faults = read_parts(values, parts)
+        st.session_state.update({keys[expert]: names for expert, names in on.items()})
+        note_fault(address, not_used(faults), part_values(parts, on))
+    chosen = {
+        expert: st.pills(
+            f"Active parts of {plain(expert)}",
+            names,
+            selection_mode="multi",
+            default=st.session_state.get(keys[expert], names),
+            format_func=plain,
+            key=keys[expert],
+            help="Parts next to a frozen backbone (MoDE). With no part selected, only the backbone is used.",
+        )
+        for expert, names in parts.items()
+    }
+    note(address, part_values(parts, chosen))
+    return chosen
+
+
+def show_inside(answer: PosteriorAnswer, parts: Mapping[str, Sequence[str]]) -> None:
+    """What the gates weighed inside each expert that spoke; `parts` are all of each, so that each keeps its colour."""
+    for expert, names in parts.items():
+        if any(expert in one for one in answer.gate_weights):
+            _show_expert(expert, names, answer.tokens, answer.gate_weights)
+
+
+def _show_expert(expert: str, parts: Sequence[str], tokens: Sequence[str], gates: Gates) -> None:
+    st.markdown(f"##### Inside {plain(expert)}: words coloured by what weighed most, backbone or part")
+    blocks = range(num_blocks(gates, expert))
+    key = f"inside.{expert}"
+    chosen = st.segmented_control(
+        "Block",
+        [_ALL, *(str(block + 1) for block in blocks)],
+        default=_ALL,
+        key=f"{key}.block",
+        required=True,
+        help="Each block of layers has gates of its own; in each, the weights add up to 1.",
+    )
+    rows = rows_inside(gates, expert, parts, None if chosen == _ALL else int(chosen) - 1)
+    tokens_read = [token for token, one in zip(tokens, gates, strict=True) if expert in one]
+    names = [BACKBONE, *parts]
+    looks = [*map(in_order(parts).expert, names)]
+    show_tokens(
+        weight_data(tokens_read, rows, names, looks, parts=("legend", "text"), num_shown=len(names)),
+        f"{key}.tokens",
+    )
+    st.caption(plain(_words(gates, expert, parts, len(tokens) - len(tokens_read))))
+    show_chart(gate_strip(tokens_read, rows, parts), f"{key}.strip")
+    show_chart(gates_by_block([rows_inside(gates, expert, parts, block) for block in blocks], parts), f"{key}.blocks")
+
+
+def _words(gates: Gates, expert: str, parts: Sequence[str], num_asleep: int) -> str:
+    active = next(one[expert].parts for one in gates if expert in one)
+    off = [part for part in parts if part not in active]
+    sentences = [
+        "Hover a word to read the weights; a stronger colour is a higher weight.",
+        f"Switched off, so their weight is 0: {', '.join(off)}." if off else "",
+        f"For {pluralize(num_asleep, 'token')} of the text this expert had weight 0 and was not computed."
+        if num_asleep
+        else "",
+    ]
+    return " ".join(filter(None, sentences))

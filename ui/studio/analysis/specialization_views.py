@@ -14,7 +14,7 @@ from ui.present.charts.heatmap import HeatmapScores
 from ui.present.charts.scatters import retention_scatter
 from ui.present.charts.token_view import difference_data
 from ui.present.pages import LEARNED_AND_KEPT, SPECIALIZATION
-from ui.present.text.formatting import plain, spoken
+from ui.present.text.formatting import plain, plain_with_code
 from ui.present.text.retention import (
     HOW_TO_READ,
     describe_measured_text,
@@ -26,11 +26,9 @@ from ui.present.text.specialization import describe_contrast, describe_passage
 from ui.studio.job_views.job_view import show_last
 from ui.widgets.address import choose_one, go_to
 from ui.widgets.background import ask_scores
-from ui.widgets.changes import cannot_change
-from ui.widgets.data_table import show_table
+from ui.widgets.charts_and_tables import show_chart, show_table
 from ui.widgets.elements.components import show_tokens
-from ui.widgets.notices import explained
-from ui.widgets.show_chart import show_chart
+from ui.widgets.notices import cannot_change, explain_problems
 from workbench.answers.cards import ExpertCard
 from workbench.formatting.shell_command import shell_command, split_options
 from workbench.questions.question import ask
@@ -70,7 +68,7 @@ def show_retention(cards: Sequence[ExpertCard], split: HeldOutSplit, key: str) -
         st.info("Choose a domain to be learned, and another one that must not be forgotten.")
         return
     names = [card.name for card in cards]
-    with explained():
+    with explain_problems():
         _show(ask(RetentionRequest(retain=retain, targets=targets, experts=names, split=split).answer), key)
 
 
@@ -101,7 +99,7 @@ def offer_scores(answer: Retention, key: str) -> None:
     if answer.evaluations and st.button(
         "Score what is missing", icon=":material/send:", key=f"{key}.score", help=_HOW_SCORED, disabled=cannot_change()
     ):
-        with explained():
+        with explain_problems():
             for evaluation in answer.evaluations:
                 st.session_state[f"{key}.scores.job"] = submit(evaluation.spec)
     show_last(f"{key}.scores")
@@ -131,7 +129,7 @@ def show_cell(shown: HeatmapScores, looks: Looks) -> Cell | None:
     if not cells:
         st.caption("Score a second expert on a domain that has an expert of its own: then there is a cell to choose.")
         return None
-    usual = max(cells, key=lambda cell: shown.ratio(*cell) or 0.0)
+    usual = max(cells, key=lambda cell: shown.cell(*cell).ratio or 0.0)
     title = st.empty()
     left, right = st.columns(2)
     expert = choose_one(
@@ -147,7 +145,7 @@ def show_cell(shown: HeatmapScores, looks: Looks) -> Cell | None:
 
 
 def _show_numbers(shown: HeatmapScores, looks: Looks, expert: str, domain: str) -> None:
-    ratio, home = shown.ratio(expert, domain), shown.own_expert(domain)
+    ratio, home = shown.cell(expert, domain).ratio, shown.own_expert(domain)
     if home is None or ratio is None:
         st.info("This cell has not been scored.")
         return
@@ -159,7 +157,7 @@ def _show_numbers(shown: HeatmapScores, looks: Looks, expert: str, domain: str) 
         [
             {
                 "expert": plain(with_mark(name, looks.expert(name))),
-                "perplexity (per token)": f"{shown.perplexity_of(name, domain):,.1f}",
+                "perplexity (per token)": f"{shown.cell(name, domain).perplexity:,.1f}",
             }
             for name in names
         ]
@@ -168,14 +166,14 @@ def _show_numbers(shown: HeatmapScores, looks: Looks, expert: str, domain: str) 
 
 def _draw_steps(cells: list[Cell], cell: Cell) -> None:
     """Buttons to the cells before and after this one, row by row."""
-    place = cells.index(cell) if cell in cells else 0
+    position = cells.index(cell) if cell in cells else 0
     with st.container(horizontal=True):
         for label, step in (("Previous cell", -1), ("Next cell", 1)):
             st.button(
                 label,
                 key=f"contrast.step{step}",
                 on_click=choose_cell,
-                args=(cells[(place + step) % len(cells)],),
+                args=(cells[(position + step) % len(cells)],),
             )
 
 
@@ -203,11 +201,11 @@ def _show_comparison(answer: TokenComparison) -> None:
         st.info("No passage of this kind was scored.")
         return
     numbers = list(range(1, len(passages) + 1))
-    place = choose_one(right.segmented_control, "Passage", numbers, default=1, key=PASSAGE, required=True)
-    _show_passage(answer, passages[place - 1])
+    number = choose_one(right.segmented_control, "Passage", numbers, default=1, key=PASSAGE, required=True)
+    _show_passage(answer, passages[number - 1])
     names = (answer.domain, answer.expert, answer.rival)
     command = shell_command("evaluate", "contrast", *names, *split_options(answer.split))
-    st.caption(spoken(f"On the command line: `{command}`"))
+    st.caption(plain_with_code(f"On the command line: `{command}`"))
 
 
 def _show_passage(answer: TokenComparison, passage: Passage) -> None:

@@ -12,13 +12,19 @@ from ui.present.pages import CLUSTERS, CORPORA, TRAIN
 from ui.present.text.clusters import clustering_row, describe_clustering, describe_stale_experts
 from ui.present.text.formatting import ago, plain
 from ui.studio.clusters.cluster_map_view import show_map
-from ui.studio.clusters.cluster_training import show_training
-from ui.studio.clusters.cluster_view import show_changes, show_clusters, show_edits, show_grid, show_overlap
+from ui.studio.clusters.cluster_view import (
+    show_changes,
+    show_clusters,
+    show_edits,
+    show_grid,
+    show_overlap,
+    show_training,
+)
 from ui.studio.job_views.job_view import show_form_and_job
 from ui.studio.job_views.pending_jobs import empty_until, show_plan
 from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one
-from ui.widgets.data_table import show_table
+from ui.widgets.charts_and_tables import show_table
 from ui.widgets.notices import empty
 from ui.widgets.page_head import show_head
 from workbench.answers.cards import ClusteringCard

@@ -11,15 +11,14 @@ from ui.present.next_step_text import with_options
 from ui.present.next_steps import STEP_AFTER
 from ui.present.pages import CORPORA, JOBS
 from ui.present.splits import SPLIT_RULE, split_rows
-from ui.present.text.formatting import clock, plain, pluralize, short, size, spoken
+from ui.present.text.formatting import clock, plain, plain_with_code, pluralize, short, size
 from ui.studio.forms.import_form import show_import
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, open_link
-from ui.widgets.changes import offer_deletion
-from ui.widgets.data_table import show_table
+from ui.widgets.charts_and_tables import show_table
 from ui.widgets.fields import draw_number
-from ui.widgets.notices import empty, explained, show_problem
+from ui.widgets.notices import empty, explain_problems, offer_deletion, show_problem
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.answers.cards import CorpusCard, DomainCard, JobCard
 from workbench.job_records import jobs as rows
@@ -62,7 +61,7 @@ def _show_refusal(job: JobCard) -> None:
             st.markdown(f"**{plain(job.spec.get('name', job.title))}**")
             st.badge("refused", icon=":material/error:", color="red")
         st.caption(plain(f"{clock(job.finished_at or job.created_at)}; nothing was imported."))
-        show_problem(spoken(cause_of(job)), next_step_of(job))
+        show_problem(plain_with_code(cause_of(job)), next_step_of(job))
         open_link(JOBS, "See the job", {"job": job.id}, key=f"see_{job.id}")
 
 
@@ -163,7 +162,7 @@ def _show_domain(domain: DomainCard) -> None:
         step=PREVIEW_DOCUMENTS,
     )
     if not fault:
-        with explained():
+        with explain_problems():
             _show_documents(domain, split, number - 1)
 
 

@@ -11,8 +11,8 @@ from ui.present.pages import CORPORA, JOBS
 from ui.present.text.formatting import clock, newest_of, plain
 from ui.studio.job_views.job_view import show_job
 from ui.widgets.address import choose_one, choose_some
-from ui.widgets.data_table import show_table, ticked
-from ui.widgets.notices import empty, explained, show_problem
+from ui.widgets.charts_and_tables import rows_ticked, show_table
+from ui.widgets.notices import empty, explain_problems, show_problem
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.access.actor import Role, may
 from workbench.access.audit import list_entries
@@ -31,7 +31,7 @@ _SHOWN = "jobs_page.shown"  # the job whose card is shown below the list
 def show() -> None:
     """Draws the page."""
     right = show_head(JOBS)
-    with explained(), reading() as session:
+    with explain_problems(), reading() as session:
         if rows.count_by_state(session):
             show_next_step(right, STEP_AFTER[JOBS])
     st.session_state.pop(_SHOWN, None)
@@ -45,7 +45,7 @@ def show() -> None:
 @st.fragment(run_every=_LOOK_AGAIN)
 def _live_list() -> None:
     """The table and the choice, as the rows are now; another choice redraws the page with its card."""
-    with explained():
+    with explain_problems():
         job_id = _draw_list()
         if st.session_state.setdefault(_SHOWN, job_id) != job_id:
             st.rerun()
@@ -65,7 +65,7 @@ def _draw_list() -> str | None:
     with reading() as session:
         shown = rows.list_jobs(session, state=states)
     with right:
-        chosen = _chosen(shown)
+        chosen = _choose_job(shown)
     _show_table(shown)
     if words := newest_of(len(shown), sum(counts.get(state, 0) for state in states), "job"):
         st.caption(words)
@@ -75,7 +75,7 @@ def _draw_list() -> str | None:
 
 def _show_table(jobs: list[JobCard]) -> None:
     def choose() -> None:
-        places = ticked("jobs")
+        places = rows_ticked("jobs")
         if places and places[-1] < len(jobs):
             st.session_state["job"] = jobs[places[-1]].id
 
@@ -129,7 +129,7 @@ def _row(job: JobCard, waiting: bool) -> dict[str, object]:
     }
 
 
-def _chosen(jobs: list[JobCard]) -> str | None:
+def _choose_job(jobs: list[JobCard]) -> str | None:
     if not jobs:
         st.info(plain("No job is in one of these states."))
     jobs = _with_addressed(jobs)

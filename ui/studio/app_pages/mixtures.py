@@ -6,25 +6,122 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from engine.text.split_names import HeldOutSplit
+from engine.config import PAPER_BLOCKS
+from ui.client import Client
 from ui.present.charts.colours import read_looks
 from ui.present.pages import MIXTURES
-from ui.present.text.calibration import SINGLE_EXPERT, describe_calibration
+from ui.present.text.formatting import plain, pluralize
+from ui.present.text.posteriors import SINGLE_EXPERT, describe_calibration, evidence_text
 from ui.studio.job_views.pending_jobs import empty_until_trained
-from ui.studio.mixtures.calibration_view import show_calibration, show_temperature
 from ui.studio.mixtures.effect_view import show_effect, show_modes
-from ui.studio.mixtures.mixture_controls import choose, saved_request
-from ui.studio.mixtures.mixture_edit import offer_saving, show_deletion, show_elsewhere, show_new_mixture
-from ui.studio.mixtures.prior_editor import show_priors
+from ui.studio.mixtures.mixture_controls import choose, saved_request, set_weights
+from ui.studio.mixtures.mixture_edit import (
+    offer_saving,
+    show_calibration,
+    show_deletion,
+    show_elsewhere,
+    show_new_mixture,
+    show_temperature,
+)
 from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, choose_split
+from ui.widgets.charts_and_tables import show_table
+from ui.widgets.fields import draw_number
+from ui.widgets.notices import apply, cannot_change, explain_problems, keep
 from ui.widgets.on_demand import content_of
 from ui.widgets.page_head import show_head
-from workbench.answers.cards import MixtureCard
+from workbench.answers.cards import GivenByHand, MixtureCard, PriorCard
+from workbench.answers.posteriors import PriorSource
 from workbench.errors import NotFoundError
-from workbench.registry import mixtures
+from workbench.registry import corpora, mixtures, priors
 from workbench.registry.database import reading
+from workbench.settings import get_settings
 from workbench.specs.requests import MixtureRequest
+
+
+def show_priors(mixture: MixtureCard, choice: MixtureRequest) -> None:
+    """Stored priors, with buttons to apply, save and estimate one."""
+    with reading() as session:
+        cards = priors.list_priors(session)
+        domains = [card.name for card in corpora.list_domains(session)]
+    if cards:
+        _show_stored(mixture, cards)
+    else:
+        st.caption("No prior is stored yet. Save the weights above as a prior, or estimate one on held-out text.")
+    keeping, estimating = st.columns(2, gap="large")
+    with keeping:
+        _offer_keeping(choice)
+    with estimating:
+        _offer_estimate(mixture, domains)
+
+
+def _show_stored(mixture: MixtureCard, cards: list[PriorCard]) -> None:
+    by_name = {card.name: card for card in cards}
+    card = by_name[st.selectbox("Stored prior", list(by_name), key="prior.chosen")]
+    ranked = sorted(card.shares.items(), key=lambda pair: -pair[1])
+    show_table([{"expert": name, "share": share} for name, share in ranked], "prior", f"Shares of {card.name}")
+    st.caption(plain(origin(card.source)))
+    missing = [m.expert for m in mixture.members if m.expert not in card.shares]
+    with st.container(horizontal=True):
+        st.button(
+            "Apply to the mixture",
+            icon=":material/tune:",
+            key="prior.use",
+            disabled=bool(missing),
+            on_click=set_weights,
+            args=(mixture, card.shares),
+            help="Sets the weights above. You see the effect immediately; it is only stored when you save it.",
+        )
+        if st.button("Delete this prior", icon=":material/delete:", key="prior.delete", disabled=cannot_change()):
+            apply(
+                lambda session: priors.delete_prior(session, card.name),
+                f"The prior {card.name} is deleted; mixtures keep the weights they have.",
+            )
+    if missing:
+        st.caption(plain(f"It cannot be applied to this mixture: it has no share for {missing[0]}."))
+
+
+def origin(source: PriorSource | GivenByHand) -> str:
+    """A sentence on where a prior comes from."""
+    if not isinstance(source, PriorSource):
+        return "Given by hand."
+    return (
+        f"Estimated on {pluralize(source.num_blocks, 'block')} of {source.block_size} tokens of {source.split} text of "
+        f"{source.domain} with {source.mixture}, evidence: {evidence_text(source.evidence)}."
+    )
+
+
+def _offer_keeping(choice: MixtureRequest) -> None:
+    with st.form("prior.keep", border=False):
+        name = st.text_input("Save the weights above as a prior", key="prior.keep.name", placeholder="its name")
+        if st.form_submit_button("Keep", icon=":material/bookmark_add:", disabled=cannot_change()):
+            weights = choice.weights or {}
+            shares = {expert: weights[expert] for expert in choice.active or ()}
+            apply(lambda session: priors.give_prior(session, name, shares), f"The prior {name} is kept.")
+
+
+def _offer_estimate(mixture: MixtureCard, domains: list[str]) -> None:
+    with st.form("prior.estimate", border=False):
+        name = st.text_input("Estimate a prior on held-out text", key="prior.estimate.name", placeholder="its name")
+        left, right = st.columns(2)
+        domain = left.selectbox("Domain", domains, key="prior.estimate.domain")
+        blocks, fault = draw_number(
+            "Blocks of dev text",
+            key="prior.estimate.blocks",
+            default=PAPER_BLOCKS,
+            lowest=1,
+            highest=10_000,
+            container=right,
+        )
+        evidence = {name: value for name, value in mixture.gate.items() if name == "evidence"}
+        # Not disabled by a fault: only this button sends the fields, the corrected one among them.
+        if st.form_submit_button("Estimate", icon=":material/calculate:", disabled=cannot_change()) and not fault:
+            with explain_problems():
+                with Client(get_settings()) as client:
+                    client.estimate_prior(name=name, mixture=mixture.name, domain=domain, num_blocks=blocks, **evidence)
+                keep(f"The prior {name} is estimated.")
+                st.rerun()
+
 
 _NOBODY = "none"
 _PRIORS = "mixture.priors"
@@ -45,7 +142,8 @@ def show() -> None:
 
 def _show_mixtures(cards: Mapping[str, MixtureCard]) -> None:
     _show_choice(cards)
-    mixture, saved, split = _chosen(cards)
+    mixture, split = cards[st.session_state["mixture"]], st.session_state["mixture.split"]
+    saved = saved_request(mixture)
     choice: MixtureRequest = st.session_state["mixture.choice"]
     st.session_state["mixture.drawn"] = (mixture.name, split)
     if len(saved.active or ()) == 1:
@@ -100,11 +198,6 @@ def _show_choice(cards: Mapping[str, MixtureCard]) -> None:
             st.warning("No expert is active. Switch on at least one.")
     with controls:
         show_elsewhere(saved, choice, split)
-
-
-def _chosen(cards: Mapping[str, MixtureCard]) -> tuple[MixtureCard, MixtureRequest, HeldOutSplit]:
-    mixture = cards[st.session_state["mixture"]]
-    return mixture, saved_request(mixture), st.session_state["mixture.split"]
 
 
 if __name__ == "__main__":

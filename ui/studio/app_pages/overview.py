@@ -2,45 +2,210 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
 from jobs.plans.demo import is_fresh, submit_demo
 from ui.present.charts.colours import Looks, looks_of
-from ui.present.first_steps import StartStep, StepState, first_steps, first_visit_title
-from ui.present.next_steps import Holdings, Suggestion, suggestions
-from ui.present.pages import CORPORA, EXPERTS, OVERVIEW
+from ui.present.jobs.failure_text import cause_of
+from ui.present.jobs.job_status import StateStyle, style_of
+from ui.present.next_steps import (
+    StartStep,
+    StepState,
+    first_steps,
+    first_visit_title,
+    suggestions,
+)
+from ui.present.pages import CORPORA, EXPERTS, JOBS, OVERVIEW, POSTERIORS
 from ui.present.picture import (
     card_of,
     cards_to_show,
     describe_serving,
+    look_data,
+    members_off,
     picture_legend,
     picture_of,
     place_of,
     scores_of,
-    switched_off,
 )
-from ui.present.text.formatting import plain, pluralize
+from ui.present.text.formatting import ago, plain, plain_with_code, pluralize
 from ui.present.text.measures import describe_comparability, odd_measures
-from ui.studio.overview.at_work import announce_ends, show_health, show_recent, show_unfinished
-from ui.studio.overview.contents import (
+from ui.serving.login import LOGOUT_PATH
+from ui.studio.job_views.job_view import show_line
+from ui.studio.shared.contents import (
     Contents,
     curves_of,
-    is_fresh_failure,
     mixture_of_page,
     read_contents,
     show_numbers,
 )
-from ui.studio.overview.own_text import show_own_text
-from ui.studio.shared.health import API_SERVER, signs_of_health
-from ui.widgets.changes import cannot_change
-from ui.widgets.elements.components import show_cards, show_picture
-from ui.widgets.notices import explained, keep
+from ui.studio.shared.health import API_SERVER, Sign, signs_of_health
+from ui.widgets.background import forget, kept_client, poll
+from ui.widgets.elements.components import show_cards, show_picture, show_reading
+from ui.widgets.notices import cannot_change, explain_problems, keep
 from ui.widgets.page_head import show_head, show_next_step
-from workbench.answers.cards import MixtureCard
+from workbench.access.home_token import needs_token
+from workbench.answers.cards import JobCard, MixtureCard
+from workbench.answers.posteriors import PosteriorAnswer
 from workbench.settings import get_settings
+
+_FIELD, _KEPT, _CALL = "overview.text", "overview.kept_text", "overview.reading"
+MOST_EXPERTS = 4
+MOST_LINKED = 2_000  # characters of a text in a link; the rest is left out
+EXAMPLE = "Permission is hereby granted, free of charge, to any person obtaining a copy of this software"
+
+
+def show_own_text(title: str, mixture: MixtureCard | None, looks: Looks, is_first: bool) -> None:
+    """The field, and who reads the text that was given; `mixture` is None while none can read."""
+    with st.container(border=True, key="own_text"):
+        st.subheader(title, anchor=False)
+        if mixture is None:
+            st.caption("It is read automatically as soon as the experts can read, if you do not reload this page.")
+        _draw_field(is_first, mixture is not None)
+        text = st.session_state.get(_KEPT, "")
+        if text and mixture is None:
+            st.markdown(":material/bookmark: Your text is kept.")
+        elif text and mixture:
+            _show_reading(text, mixture, looks)
+
+
+def _draw_field(is_first: bool, can_read: bool) -> None:
+    if _FIELD not in st.session_state:
+        st.session_state[_FIELD] = st.session_state.get(_KEPT, "")
+    st.text_area(
+        "Your text",
+        key=_FIELD,
+        height=130 if is_first else 90,
+        label_visibility="collapsed",
+        placeholder="Paste a few sentences or lines of code.",
+    )
+    with st.container(horizontal=True):
+        st.button("Read this text" if can_read else "Read it when ready", key="overview.read", on_click=_keep)
+        st.button("Take an example", key="overview.example", type="tertiary", on_click=_take_example)
+
+
+def _keep() -> None:
+    st.session_state[_KEPT] = st.session_state[_FIELD].strip()
+    forget(_CALL)
+
+
+def _take_example() -> None:
+    st.session_state[_FIELD] = EXAMPLE
+    _keep()
+
+
+def _show_reading(text: str, mixture: MixtureCard, looks: Looks) -> None:
+    def fetch() -> PosteriorAnswer:
+        return kept_client(get_settings()).posterior(model=mixture.name, text=text)
+
+    call = poll(_CALL, (mixture.name, text), fetch)
+    if not call.is_done():
+        st.caption("The experts are reading it.")
+    elif call.failure is not None:
+        with explain_problems():
+            raise call.failure
+    else:
+        answer: PosteriorAnswer = call.answer
+        show_reading(reading_rows(answer, looks), "overview_reading")
+        st.caption(plain(f"Mean weight over {pluralize(len(answer.tokens), 'token')}, by {mixture.name}."))
+        chosen = {"posterior.mixture": mixture.name, "posterior.text": text[:MOST_LINKED]}
+        st.page_link(POSTERIORS.script, label="See every word", icon="", query_params=chosen)
+
+
+def reading_rows(answer: PosteriorAnswer, looks: Looks) -> list[dict[str, Any]]:
+    """The experts with the largest mean weights over a text, and all others as one row."""
+    count = max(1, len(answer.weights))
+    means = {name: sum(row[i] for row in answer.weights) / count for i, name in enumerate(answer.experts)}
+    order = sorted(means, key=lambda name: -means[name])
+    rows = [_row(name, means[name], looks) for name in order[:MOST_EXPERTS]]
+    if rest := order[MOST_EXPERTS:]:
+        rows.append(_row(pluralize(len(rest), "other"), sum(means[name] for name in rest), Looks()))
+    return rows
+
+
+def _row(name: str, share: float, looks: Looks) -> dict[str, Any]:
+    return {
+        "name": name,
+        "look": look_data(looks.expert(name)),
+        "share": round(share, 4),
+        "words": f"{share:.0%}".replace("%", " %"),
+    }
+
+
+MOST_RUNNING, MOST_RECENT = 4, 5
+_RUNNING, _ENDED = "overview.running", "overview.ended"  # ids of jobs, and the words on those that ended last
+
+
+def show_unfinished(unfinished: Sequence[JobCard], count: int) -> None:
+    """The jobs at work with their progress and the time left, and those that wait as a number."""
+    with st.container(border=True, key="at_work"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.subheader("Running now", anchor=False, width="content")
+            st.space("stretch")
+            with st.container(width="content", key="small_link_jobs"):
+                st.page_link(
+                    JOBS.script, label=f"See {pluralize(count, 'unfinished job')}" if count else "all jobs", icon=""
+                )
+        if not unfinished:
+            st.caption("No job is running. Jobs appear here with their progress and ETA.")
+        for job in unfinished[:MOST_RUNNING]:
+            show_line(job)
+
+
+def show_recent(over: Sequence[JobCard]) -> None:
+    """The jobs that ended last, a line each."""
+    with st.container(border=True, key="recent"):
+        st.subheader("Recent", anchor=False)
+        if not over:
+            st.caption("No job has ended yet.")
+        for job in sorted(over, key=lambda job: -(job.finished_at or job.created_at))[:MOST_RECENT]:
+            look = style_of(job)
+            why = f" — {plain_with_code(cause_of(job))}" if job.error else ""
+            text = f"{plain(job.title)}, {ago(job.finished_at or job.created_at)}{why}"
+            st.markdown(f":{look.colour}-badge[{look.icon} {look.word}] {text}")  # one text: a long one flows on
+
+
+def announce_ends(unfinished: Sequence[JobCard], over: Sequence[JobCard]) -> None:
+    """Reads aloud which jobs have ended while the page is open; for the eye they stand under “Recent”."""
+    running: set[str] = st.session_state.get(_RUNNING, set())
+    st.session_state[_RUNNING] = {job.id for job in unfinished}
+    if ended := [f"{job.title}: {style_of(job).word}" for job in over if job.id in running]:
+        st.session_state[_ENDED] = html.escape(". ".join(ended))
+    if words := st.session_state.get(_ENDED):
+        st.html(f'<p class="unseen" role="alert">{words}</p>')
+
+
+_LOOKS = {
+    True: StateStyle("well", "green", ":material/check:"),
+    False: StateStyle("not well", "red", ":material/error:"),
+    None: StateStyle("unknown", "gray", ":material/help:"),
+}
+
+
+def show_health(signs: Sequence[Sign]) -> None:
+    """One word on all parts; it opens the details and, where there is a login, the way out."""
+    ill = [sign for sign in signs if sign.is_well is False]
+    label = "All processes run" if not ill else f"{pluralize(len(ill), 'part')} not well"
+    look = _LOOKS[not ill]
+    with st.popover(label, icon=look.icon, key="health", type="tertiary", width="content"):
+        for sign in signs:
+            _show_sign(sign)
+        if needs_token(get_settings()):
+            st.html(f'<a href="{LOGOUT_PATH}" target="_self" style="color: inherit">Log out</a>')
+
+
+def _show_sign(sign: Sign) -> None:
+    look = _LOOKS[sign.is_well]
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"**{plain(sign.part)}**")
+        st.badge(look.word, color=look.colour, icon=look.icon)
+    next_step = f"  \n**Next step:** {plain_with_code(sign.next_step)}" if sign.next_step else ""
+    st.caption(plain_with_code(sign.sentence) + next_step)
+
 
 GLOSSARY = Path(__file__).parents[3] / "docs" / "glossary.md"
 REFUSED_HEADING = "## Refused words"  # what follows is for contributors
@@ -54,19 +219,11 @@ def glossary_text() -> str:
     return terms[terms.index("\n## ") :].replace("\n## ", "\n#### ")
 
 
-def show_glossary() -> None:
-    """An expander with all terms."""
-    if text := glossary_text():
-        with st.expander("Glossary: what the terms mean", icon=":material/menu_book:"):
-            st.markdown(text)
-
-
 _ICONS: Mapping[StepState, str] = {
     "done": ":material/check_circle:",
     "now": ":material/pending:",
     "later": ":material/radio_button_unchecked:",
 }
-_WORDS: Mapping[StepState, str] = {"done": "done", "now": "now", "later": "later"}
 _THREE_WORDS = """**Expert**: a part of a language model, or a whole model, trained on one domain.
 
 **Gate**: gives each expert its weight at each token.
@@ -95,11 +252,11 @@ def show_first_visit(have: Contents) -> None:
 
 
 def _show_step(number: int, step: StartStep) -> None:
-    label = f"{number}. {plain(step.title)} ({_WORDS[step.state]})"
+    label = f"{number}. {plain(step.title)} ({step.state})"
     st.markdown(f"{_ICONS[step.state]} **{label}**" if step.state != "later" else f"{_ICONS[step.state]} {label}")
     if step.job:
         st.progress(step.progress)
-    st.caption(plain(step.words))
+    st.caption(plain(step.sentence))
 
 
 def _offer_start() -> None:
@@ -107,38 +264,36 @@ def _offer_start() -> None:
         if is_fresh() and st.button(
             "Make the demo", key="overview.demo", icon=":material/play_arrow:", disabled=cannot_change()
         ):
-            with explained():
+            with explain_problems():
                 submit_demo()
                 keep("The demo is on its way: text of this machine becomes five experts.")
             st.rerun()
         st.page_link(CORPORA.script, label="Use my own text", icon="")
 
 
-__all__ = ["holdings", "is_fresh_failure", "show"]
 _LOOK_AGAIN = 2.0  # seconds
 
 
 def show() -> None:
     """Draws the page."""
     _live()
-    show_glossary()
-
-
-def holdings() -> Holdings:
-    """How many of each thing there are."""
-    return read_contents().holdings()
+    if text := glossary_text():
+        with st.expander("Glossary: what the terms mean", icon=":material/menu_book:"):
+            st.markdown(text)
 
 
 @st.fragment(run_every=_LOOK_AGAIN)
 def _live() -> None:
     right = show_head(OVERVIEW)
-    with explained():
+    with explain_problems():
         have = read_contents()
         steps = suggestions(have.holdings())
         signs = signs_of_health(get_settings(), have.unfinished)
         with right:
             show_health(signs)
-            _show_other_step(steps)
+            if len(steps) > 1 and steps[1].label != steps[0].label:  # two buttons alike would lead to the same page
+                with st.container(width="content", key="other_step"):
+                    st.page_link(steps[1].page.script, label=steps[1].label, icon="")
         show_next_step(right, steps[0])
         st.caption(plain(steps[0].sentence))
         announce_ends(have.unfinished, have.over)
@@ -146,12 +301,6 @@ def _live() -> None:
             _show_all(have, is_served=next(sign.is_well for sign in signs if sign.part == API_SERVER))
         else:
             show_first_visit(have)
-
-
-def _show_other_step(steps: Sequence[Suggestion]) -> None:
-    if len(steps) > 1 and steps[1].label != steps[0].label:  # two buttons alike would lead to the same page
-        with st.container(width="content", key="other_step"):
-            st.page_link(steps[1].page.script, label=steps[1].label, icon="")
 
 
 def _show_all(have: Contents, *, is_served: bool | None) -> None:
@@ -180,7 +329,7 @@ def _show_picture(have: Contents, mixture: MixtureCard | None, looks: Looks, is_
 
 def _show_experts(have: Contents, mixture: MixtureCard | None, looks: Looks) -> None:
     shown = cards_to_show(have.experts, mixture)
-    off = switched_off(have.mixtures)
+    off = members_off(have.mixtures)
     domains = {one.name: one for one in have.domains}
     certified = {one.about_id for one in have.additions if one.findings.get("ok")}
     scores, curves = scores_of(have.evaluations), curves_of(shown)

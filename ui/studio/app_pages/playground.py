@@ -11,7 +11,7 @@ from ui.playground.address import NAMES
 from ui.present.pages import PLAYGROUND
 from ui.studio.job_views.pending_jobs import empty_until_trained
 from ui.studio.shared.health import api_signs
-from ui.widgets.address import opened_with
+from ui.widgets.address import query_at_opening
 from ui.widgets.elements.components import follow_frame
 from ui.widgets.notices import empty
 from ui.widgets.page_head import show_head
@@ -36,19 +36,14 @@ def show() -> None:
     if not has_experts:
         empty_until_trained("There is no model to generate with yet.", "Train a DEMix model.")
         return
-    address = playground_beside(settings, st.context.headers.get("host") or STUDIO_HOST) + _requested()
+    requested = urlencode([(name, value) for name in NAMES for value in query_at_opening().get(name, ())])
+    address = playground_beside(settings, st.context.headers.get("host") or STUDIO_HOST)
+    address += f"?{requested}" if requested else ""
     right.link_button("Open in a new window", address, icon=":material/open_in_new:")
     follow_frame(".st-key-playground")
     with st.container(key="playground"):
         framed = f"{address}{'&' if '?' in address else '?'}__theme={st.context.theme.type or 'light'}"
         st.iframe(framed, height=FRAME_HEIGHT, alt="The playground: panes side by side, each with its own model")
-
-
-def _requested() -> str:
-    """What this page's address asks of the playground, for the playground's own."""
-    opened = opened_with()
-    given = [(name, value) for name in NAMES for value in opened.get(name, ())]
-    return f"?{urlencode(given)}" if given else ""
 
 
 if __name__ == "__main__":

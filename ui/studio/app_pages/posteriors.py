@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -12,14 +11,13 @@ import streamlit as st
 from ui.addresses import LONGEST_QUERY
 from ui.present.pages import POSTERIORS
 from ui.present.text.formatting import plain, pluralize
-from ui.studio.analysis.posterior_view import read_text, show_domains, show_weighted_text
+from ui.studio.analysis.posterior_view import draw_parts, read_text, show_domains, show_inside, show_weighted_text
 from ui.studio.job_views.pending_jobs import empty_until_trained
 from ui.studio.mixtures.gate_form import draw_evidence, note_gate, recall_gate, setting_questions
 from ui.studio.mixtures.mixture_controls import saved_request
-from ui.studio.mixtures.mode_gates_view import draw_parts, show_inside
 from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, fresh, note, show_fault
-from ui.widgets.notices import explained
+from ui.widgets.notices import explain_problems
 from ui.widgets.page_head import show_head
 from workbench.analysis.sample_texts import example
 from workbench.answers.cards import MixtureCard
@@ -33,14 +31,6 @@ _VIEWS = ("One text", "All domains")
 _TEXT, _WRITTEN = "posterior.text", "posterior.written"  # of the field, and kept while the field is not drawn
 _GATE, _OFF = "posterior.gate", "posterior.off"  # in the address: settings of the gate, parts that are off
 _EVIDENCE = "evidence"  # the only setting of the gate here
-
-
-@dataclass(frozen=True)
-class TextRequest:
-    """A text to read, and with which experts."""
-
-    request: MixtureRequest
-    text: str
 
 
 def show() -> None:
@@ -73,16 +63,17 @@ def _show_text(mixture: MixtureCard, cards: Mapping[str, MixtureCard]) -> None:
         with right:
             show_example(POSTERIORS)
     else:
-        of = cards.get(sent.request.model)  # which may be gone by now
+        request, text = sent
+        model = cards.get(request.model)  # which may be gone by now
         with right:
-            parts = {one.expert: one.parts for one in of.members if one.parts} if of else {}
+            parts = {one.expert: one.parts for one in model.members if one.parts} if model else {}
             doing = "Reading the text (the first time also loads the experts)"
-            if answer := read_text("posterior", sent.request, sent.text, doing):
+            if answer := read_text("posterior", request, text, doing):
                 _draw(answer, parts)
 
 
-def _draw_form(mixture: MixtureCard) -> TextRequest | None:
-    """The request that was last sent; None before the first. A text in the address is read without a click."""
+def _draw_form(mixture: MixtureCard) -> tuple[MixtureRequest, str] | None:
+    """The request that was sent last, with its text; None before. A text in the address is read without a click."""
     model = mixture.name
     linked = fresh(_TEXT)
     text = _draw_field(linked)
@@ -102,13 +93,12 @@ def _draw_form(mixture: MixtureCard) -> TextRequest | None:
         show_fault(key)
     if is_sent or linked:
         if text.strip():
-            request = MixtureRequest(model, gate=gate, parts=parts)
-            st.session_state["posterior.request"] = TextRequest(request, text)
+            st.session_state["posterior.request"] = MixtureRequest(model, gate=gate, parts=parts), text
         else:
             st.warning("There is no text yet. Write or paste some above.")
-    sent: TextRequest | None = st.session_state.get("posterior.request")
+    sent: tuple[MixtureRequest, str] | None = st.session_state.get("posterior.request")
     if sent:
-        _note_text(sent.text)
+        _note_text(sent[1])
     return sent
 
 
@@ -149,7 +139,7 @@ def _note_text(text: str) -> None:
 
 def _take_example(model: str) -> None:
     """Puts held-out text of two domains into the field: where one ends, the lead should change."""
-    with explained(), reading() as session:
+    with explain_problems(), reading() as session:
         st.session_state[_TEXT] = example(session, get_storage(), model)
 
 

@@ -16,9 +16,8 @@ from ui.present.text.formatting import clock, plain, pluralize
 from ui.reports.report_type import Part, report_sentence, report_type, report_types
 from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, choose_some
-from ui.widgets.changes import offer_deletion
-from ui.widgets.data_table import show_table
-from ui.widgets.notices import empty
+from ui.widgets.charts_and_tables import show_table
+from ui.widgets.notices import empty, offer_deletion
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.answers.cards import ReportCard
 from workbench.registry import reports

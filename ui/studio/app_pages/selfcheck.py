@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from engine.environment import versions
+from engine.device import versions
 from jobs.queue.submit import submit
 from ui.present.jobs.job_status import is_over
 from ui.present.pages import SELFCHECK
@@ -14,9 +14,8 @@ from ui.present.text.formatting import ago, clock, plain
 from ui.present.text.verdicts import number, place, result, since_then
 from ui.studio.job_views.job_view import show_job
 from ui.studio.shared.examples import show_example
-from ui.widgets.changes import cannot_change
-from ui.widgets.data_table import offer_csv
-from ui.widgets.notices import empty, explained, show_problem
+from ui.widgets.charts_and_tables import offer_csv
+from ui.widgets.notices import cannot_change, empty, explain_problems, show_problem
 from ui.widgets.page_head import show_head
 from workbench.answers.cards import JobCard
 from workbench.job_records import jobs as rows
@@ -54,7 +53,7 @@ def _show_button(jobs: list[JobCard]) -> None:
     if st.button(
         label, type="primary", icon=":material/rule:", key="selfcheck.submit", disabled=cannot_change() or is_running
     ):
-        with explained():
+        with explain_problems():
             submit(SelfCheck())
             st.rerun()
 
@@ -73,7 +72,12 @@ def _show_laws(findings: dict[str, Any]) -> None:
         if not law["passed"]:
             show_problem(plain(f"{law['law']}, {law['sentence']}: {law['message']}"), _NEXT_STEP)
     st.table([_row(law) for law in findings["laws"]])
-    _show_reading(findings)
+    st.caption(
+        "“measured” is the largest deviation from the law over all gates and model families that were tried. "
+        "The column “if broken” is the same measure where the law is broken on purpose: a check that does not see "
+        "that counts as failed."
+    )
+    offer_csv(findings["laws"], "selfcheck", "selfcheck_download")
 
 
 _NEXT_STEP = "Do not trust numbers made here until it holds: try other versions or another device, and report it."
@@ -91,15 +95,6 @@ def _row(law: dict[str, Any]) -> dict[str, str]:
         **{name: plain(value) for name, value in values.items()},
         "result": _SIGNS[law["passed"]].format(result(law["passed"])),
     }
-
-
-def _show_reading(findings: dict[str, Any]) -> None:
-    st.caption(
-        "“measured” is the largest deviation from the law over all gates and model families that were tried. "
-        "The column “if broken” is the same measure where the law is broken on purpose: a check that does not see "
-        "that counts as failed."
-    )
-    offer_csv(findings["laws"], "selfcheck", "selfcheck_download")
 
 
 if __name__ == "__main__":

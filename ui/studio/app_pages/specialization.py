@@ -15,7 +15,7 @@ from ui.present.charts.heatmap import HeatmapScores, specialization
 from ui.present.charts.scatters import affinity_scatter
 from ui.present.jobs.job_status import coming
 from ui.present.pages import LEARNED_AND_KEPT, SHARED_TEXT, SPECIALIZATION
-from ui.present.text.formatting import ago, listed, plain, spoken
+from ui.present.text.formatting import ago, listed, plain, plain_with_code
 from ui.present.text.measures import RULE, describe_table_measures
 from ui.present.text.specialization import HOW_TO_MEASURE, describe_affinity
 from ui.studio.analysis.specialization_views import (
@@ -28,20 +28,17 @@ from ui.studio.analysis.specialization_views import (
 )
 from ui.studio.experts.certificates import show_removal
 from ui.studio.job_views.job_view import show_last
-from ui.studio.job_views.pending_jobs import empty_until_scored, empty_until_trained, unfinished_jobs
+from ui.studio.job_views.pending_jobs import empty_until_scored, empty_until_trained, how_to_score, unfinished_jobs
 from ui.studio.mixtures.effect_view import show_oracle_gap
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, choose_split, write_text
-from ui.widgets.changes import cannot_change
-from ui.widgets.data_table import show_table
-from ui.widgets.notices import empty, explained
+from ui.widgets.charts_and_tables import click_position, show_chart, show_table
+from ui.widgets.notices import cannot_change, empty, explain_problems
 from ui.widgets.page_head import show_head
-from ui.widgets.show_chart import clicked, show_chart
 from workbench.analysis import perplexity_tables
 from workbench.analysis.perplexity_tables import scored_domains
 from workbench.answers.cards import ExpertCard
-from workbench.formatting.shell_command import evaluate_command
 from workbench.kinds.analysis import MeasureOverlap
 from workbench.questions.affinity import Affinity, AffinityRequest
 from workbench.questions.question import ask
@@ -58,7 +55,7 @@ def show_affinity(mixture: str | None, split: HeldOutSplit, _: HeatmapScores) ->
     if picture:
         show_chart(picture, "affinity")
     for sentence in describe_affinity(answer) if answer.report else []:
-        st.markdown(spoken(sentence))
+        st.markdown(plain_with_code(sentence))
     _offer_measuring(answer)
     show_last(KIND)
 
@@ -74,7 +71,7 @@ def _offer_measuring(answer: Affinity) -> None:
     is_coming = coming(unfinished_jobs(), KIND) is not None
     label = "Measure the overlap again" if answer.report else "Measure the overlap"
     if st.button(label, icon=":material/join_inner:", key="overlap.submit", disabled=cannot_change() or is_coming):
-        with explained():
+        with explain_problems():
             st.session_state[f"{KIND}.job"] = submit(MeasureOverlap())
             st.rerun()
 
@@ -156,7 +153,9 @@ def _show_reading_guide(scores: HeatmapScores) -> None:
     has_homes = bool(scores.at_home_somewhere().domains)
     if out_of_domain := scores.without_own_expert() if has_homes else []:
         st.caption(
-            plain(f"Only in the table, because no expert here was trained on these alone: {listed(out_of_domain)}.")
+            plain(
+                f"Only in the table, because no expert here was trained on one of these only: {listed(out_of_domain)}."
+            )
         )
     if has_homes:
         st.caption(
@@ -224,21 +223,17 @@ def _show_scores(scores: HeatmapScores, looks: Looks, cell: Cell | None) -> None
     shown = scores.at_home_somewhere()
 
     def choose() -> None:
-        place = clicked("specialization")
-        if place and place[0] < len(shown.domains) and place[1] < len(shown.experts):
-            choose_cell((shown.experts[place[1]], shown.domains[place[0]]))
+        point = click_position("specialization")
+        if point and point[0] < len(shown.domains) and point[1] < len(shown.experts):
+            choose_cell((shown.experts[point[1]], shown.domains[point[0]]))
 
     picture = specialization(scores, looks, cell)
     show_chart(replace(picture, title=f"1 · {picture.title}"), "specialization", choose)
 
 
 def _show_table(scores: HeatmapScores) -> None:
-    st.info(
-        "No expert here was trained on one of these domains alone, so there is no in-domain expert to compare with."
-    )
-    of_homes = ("in-domain", "ratio to own expert")
-    rows = [{name: value for name, value in row.items() if name not in of_homes} for row in scores.rows()]
-    show_table(rows, "perplexities", "Perplexity of each expert on each domain")
+    st.info("No expert here was trained on only one of these domains, so there is no in-domain expert to compare with.")
+    show_table(scores.rows(has_homes=False), "perplexities", "Perplexity of each expert on each domain")
 
 
 def _show_missing_scores(mixture: str | None, split: HeldOutSplit, scores: HeatmapScores) -> None:
@@ -250,15 +245,9 @@ def _show_missing_scores(mixture: str | None, split: HeldOutSplit, scores: Heatm
     if elsewhere:
         st.caption(plain(f"No numbers here, since theirs are of other tokens than most: {listed(elsewhere)}. {RULE}"))
     if unscored or (elsewhere and mixture):
-        empty_until_scored(
-            "An evaluation computes only what is missing.", _how_to_score(mixture, split), mixture, split
-        )
+        empty_until_scored("An evaluation computes only what is missing.", how_to_score(mixture, split), mixture, split)
     if disabled := [name for name in scores.disabled if name in scores.experts]:
         st.caption(plain(f"Disabled, so no mixture uses them: {listed(disabled)}."))
-
-
-def _how_to_score(mixture: str | None, split: HeldOutSplit) -> str:
-    return f"Choose Evaluation on the page Train, or run `{evaluate_command(mixture or 'MIXTURE', split)}`."
 
 
 def _draw_choices(left: DeltaGenerator, right: DeltaGenerator, names: list[str]) -> tuple[str | None, HeldOutSplit]:

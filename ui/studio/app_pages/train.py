@@ -46,13 +46,14 @@ def show() -> None:
     note("domain", domains)
     note("method", _method_of_address(kind, forms))
     note("clone", [clone.job_id] if kind and (clone := _clone()) else [])
+    nothing: dict[str, Any] = {_KIND: "", _TEXT: []}
     if kind:
-        _show_done(1, _HAVE, listed(domains, 3) or "what is in the form", "Change what you have", _go_back_to_have)
-        _show_done(2, _WANT, _title_of(kind, forms, offers), "Change what you want", _go_back_to_want)
+        _show_done(1, _HAVE, listed(domains, 3) or "what is in the form", "Change what you have", nothing)
+        _show_done(2, _WANT, _title_of(kind, forms, offers), "Change what you want", {_KIND: ""})
         _show_step(3, _CHECK)
         _show_check(kind, offers, forms)
     elif domains:
-        _show_done(1, _HAVE, listed(domains, 3), "Change what you have", _go_back_to_have)
+        _show_done(1, _HAVE, listed(domains, 3), "Change what you have", nothing)
         _show_step(2, _WANT)
         _show_want(offers, forms)
     else:
@@ -164,19 +165,13 @@ def _show_step(number: int, title: str) -> None:
     st.header(f":material/counter_{number}: {title}", anchor=False)
 
 
-def _show_done(number: int, title: str, what: str, label: str, change: Any) -> None:
+def _show_done(number: int, title: str, what: str, label: str, state: Mapping[str, Any]) -> None:
+    """A step that is done; its button goes back to it, with this state."""
     with st.container(horizontal=True, vertical_alignment="center", key=f"step_done_{number}"):
         st.markdown(f":material/check_circle: **{title}**", width="content")
         st.badge(plain(what), color="gray")
-        st.button(label, type="tertiary", on_click=change, key=f"train.change.{number}")
-
-
-def _go_back_to_have() -> None:
-    st.session_state[_KIND], st.session_state[_TEXT] = "", []
-
-
-def _go_back_to_want() -> None:
-    st.session_state[_KIND] = ""
+        change = st.session_state.update
+        st.button(label, type="tertiary", on_click=change, args=(state,), key=f"train.change.{number}")
 
 
 def _show_have() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -20,10 +19,9 @@ from ui.studio.job_views.job_view import show_last
 from ui.studio.job_views.pending_jobs import show_plan
 from ui.widgets.address import choose_one, choose_some
 from ui.widgets.background import fetch_in_background
-from ui.widgets.changes import cannot_change
-from ui.widgets.notices import empty, explained
+from ui.widgets.charts_and_tables import areas, click_target, show_chart
+from ui.widgets.notices import cannot_change, empty, explain_problems
 from ui.widgets.on_demand import scroll_box
-from ui.widgets.show_chart import areas, clicked_point, show_chart
 from workbench.analysis.scores import DocumentLosses, document_losses, experts_with_scores
 from workbench.answers.cards import ClusteringCard
 from workbench.answers.posteriors import ClusteredDocument
@@ -54,16 +52,6 @@ _COLOURINGS: dict[By, str] = {
 }
 
 
-@dataclass(frozen=True)
-class _Choices:
-    """How the map is drawn."""
-
-    by: By
-    only: list[str]
-    has_names: bool
-    expert: str | None = None  # whose losses colour it
-
-
 def show_map(card: ClusteringCard) -> None:
     """The map with its actions, and the jobs that it submitted last."""
     if not card.metrics["map"]:
@@ -78,8 +66,8 @@ def show_map(card: ClusteringCard) -> None:
 
 @st.fragment
 def _show(name: str) -> None:
-    """A part of the page that is drawn again on its own: a click on the map leaves the rest alone."""
-    with explained():
+    """A part of the page that a click on the map draws again on its own; what was selected stands in the session."""
+    with explain_problems():
         with reading() as session:
             card = get_clustering(session, name)
             chart = map_points(session, get_storage(), name)
@@ -87,23 +75,23 @@ def _show(name: str) -> None:
         chart_side, side = st.columns([5, 3], gap="medium")
         with side:
             matches = show_search(card)
-            choices = _draw_choices(card)
+            by, only, has_names, expert = _draw_choices(card)
         shown_map = cluster_map(
             card,
             chart,
             read_looks().with_new(card.sources),
-            choices.by,
-            choices.only,
-            losses_N=_losses(card, choices),
+            by,
+            only,
+            losses_N=None if expert is None else _losses(card, expert),
             matching=None if matches is None else matches.numbers,
         )
         with chart_side:
-            picture = map_picture(shown_map, choices.by, has_names=choices.has_names)
-            show_chart(picture, _KEY, _nothing, selection_modes=("points", "lasso", "box"), words="below")
+            picture = map_picture(shown_map, by, has_names=has_names)
+            show_chart(picture, _KEY, lambda: None, selection_modes=("points", "lasso", "box"), words="below")
             ticked = _show_table(card)
         with side:
             scroll_box(legend(shown_map), "Legend of the map", _LEGEND)
-            _show_selected(shown_map, choices.only, matches, ticked)
+            _show_selected(shown_map, only, matches, ticked)
 
 
 def _show_selected(
@@ -123,7 +111,7 @@ def _show_selected(
         clusters = [one for one in card.clusters if one.name in ticked]
         largest = max(clusters, key=lambda one: one.num_documents).number
         offer_domain(card, sum(one.num_documents for one in clusters), largest, (), ticked)
-    elif point := clicked_point(_KEY):
+    elif point := click_target(_KEY):
         _show_document(card, shown_map.document(*point))
     elif matches is None:
         st.info(_HOW)
@@ -147,11 +135,8 @@ def _show_table(card: ClusteringCard) -> list[str]:
             ]
 
 
-def _losses(card: ClusteringCard, choices: _Choices) -> NDArray[np.float32] | None:
-    """The losses of the chosen expert on the documents; None for another colouring, and until they are read."""
-    expert = choices.expert
-    if expert is None:
-        return None
+def _losses(card: ClusteringCard, expert: str) -> NDArray[np.float32] | None:
+    """The losses of an expert on the documents; None until they are read."""
 
     def fetch() -> DocumentLosses:
         with reading() as session:
@@ -183,11 +168,8 @@ def _choose_expert(card: ClusteringCard) -> str | None:
     return choose_one(st.selectbox, "Loss of the expert", names, key="clusters.loss_of")
 
 
-def _nothing() -> None:
-    """What was selected stands in the session; this is what makes Streamlit draw the part again."""
-
-
-def _draw_choices(card: ClusteringCard) -> _Choices:
+def _draw_choices(card: ClusteringCard) -> tuple[By, list[str], bool, str | None]:
+    """What the colours mean, the clusters shown, whether they are named, and the expert whose losses colour the map."""
     by: By = choose_one(
         st.segmented_control,
         "Coloured by",
@@ -211,7 +193,7 @@ def _draw_choices(card: ClusteringCard) -> _Choices:
             help="Hidden documents are not in an area either. With many clusters colours repeat: show only a few.",
         )
         has_names = st.checkbox("Names of clusters on the map", value=True, key="clusters.names")
-    return _Choices(by, only, has_names, expert)
+    return by, only, has_names, expert
 
 
 # a document -----------------------------------------------------------------------------------------

@@ -1,35 +1,43 @@
-"""Clusters in a list and one by one, their sizes, domains and settings, and edits: merge, split, name, delete."""
+"""Clusters one by one, their sizes, domains and settings, edits of them, and the training of a model on each."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import streamlit as st
 
 from engine.text.split_names import HeldOutSplit
+from jobs.plans.clusterings import submit_training
 from ui.present.charts.cluster_charts import overlap_picture, sizes_picture
 from ui.present.charts.colours import read_looks
 from ui.present.charts.setting_grids import describe_temperature, grid_picture
-from ui.present.forms.questions import Offers
-from ui.present.text.clusters import cluster_row, describe_text_changes
+from ui.present.forms.form_choices import missing, offers_now
+from ui.present.forms.options import command_line
+from ui.present.forms.questions import Offers, QuestionForm, questions_of
+from ui.present.pages import TRAIN
+from ui.present.text.clusters import cluster_row, describe_stale_experts, describe_text_changes
 from ui.present.text.formatting import listed, moment, plain, pluralize
 from ui.present.text.measures import describe_missing_scores
 from ui.studio.clusters.cluster_map_view import show_text
-from ui.studio.job_views.job_view import show_form_and_job
-from ui.studio.job_views.pending_jobs import empty_until_scored
+from ui.studio.job_views.job_view import show_form_and_job, show_last
+from ui.studio.job_views.pending_jobs import empty_until, empty_until_scored, show_plan
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.widgets.address import choose_one, choose_split
 from ui.widgets.background import ask_scores, fetch_in_background, forget
-from ui.widgets.changes import apply, cannot_change, offer_deletion
-from ui.widgets.data_table import show_table
-from ui.widgets.fields import Answers
-from ui.widgets.notices import empty, explained
-from ui.widgets.show_chart import show_chart
-from workbench.answers.cards import ClusterCard, ClusteringCard
+from ui.widgets.charts_and_tables import show_chart, show_table
+from ui.widgets.fields import Answers, key_of
+from ui.widgets.job_form import show_job_form
+from ui.widgets.notices import apply, cannot_change, empty, explain_problems, offer_deletion
+from workbench.answers.cards import ClusterCard, ClusteringCard, ExpertCard
 from workbench.answers.posteriors import TextChanges
 from workbench.questions.cluster_grid import ClusterGrid, ClusterGridRequest
-from workbench.registry import mixtures
+from workbench.registry import experts, mixtures
 from workbench.registry.clusters import cluster_documents
 from workbench.registry.clusters.clusterings import delete_clustering, describe_cluster
 from workbench.registry.database import reading
+from workbench.specs.requests import TrainClusters
 from workbench.store.storage import get_storage
 
 
@@ -49,7 +57,7 @@ def _show_cluster(card: ClusteringCard, cluster: ClusterCard) -> None:
         st.caption(plain(f"Strongest words: {listed(cluster.terms, len(cluster.terms))}."))
         _show_name_form(cluster)
         st.markdown("The documents nearest to its centre")
-        with explained(), reading() as session:
+        with explain_problems(), reading() as session:
             storage = get_storage()
             documents = [
                 cluster_documents.get_document(session, storage, card.name, id) for id in cluster.representatives
@@ -166,3 +174,90 @@ def _show(grid: ClusterGrid, mixture: str, split: HeldOutSplit) -> None:
     st.caption(plain(caption))
     if grid.proposed:
         st.markdown(plain(describe_temperature(grid.proposed)))
+
+
+_FORM = "train-clusters"
+
+
+def show_training(card: ClusteringCard) -> None:
+    """Which clusters have a domain and an expert, and the forms that make them."""
+    rows = [
+        {
+            "cluster": one.name,
+            "domain": one.domain or "none yet",
+            "experts": ", ".join(one.experts) or "none yet",
+            "stale": "stale" if one.stale else "",
+        }
+        for one in card.clusters
+    ]
+    show_table(rows, "cluster_experts", "Which clusters have a domain and an expert")
+    offers = offers_now()
+    if missing(offers, "seed_model"):
+        why, step = "There is no seed model yet.", "Every cluster's model starts as a copy of one."
+        empty_until("make-seed", why, step, TRAIN.script, "Make a seed model")
+        return
+    _offer_stale(card, questions_of(TrainClusters, offers, skip=("clustering",)))
+    st.markdown(f"##### Train a model on each of {pluralize(len(card.clusters), 'cluster')}, and mix them")
+    st.caption(plain(TrainClusters.model_fields["training"].description))
+    show_job_form(
+        _FORM,
+        offers,
+        "Train a model on each",
+        command=partial(command_line, "train clusters", TrainClusters, ("clustering", "name")),
+        skip=("clustering",),
+        given={("clustering",): card.name},
+        send=_send,
+        plan=TrainClusters,
+        proposed={("seed_model",): offers["seed_model"][0]},  # a spec that branches from an expert names none
+    )
+    st.caption(
+        "Submitting again under the same name resumes: existing models are kept, except those of changed clusters. "
+        "It is a plan of several jobs, for which HTTP has no single call: submit its jobs one by one."
+    )
+    show_plan(_FORM)
+    show_last(_FORM)
+    with st.expander("Make domains of the clusters only", icon=":material/library_books:"):
+        show_form_and_job(
+            "make-cluster-domains",
+            {},
+            "Make domains",
+            skip=("clustering", "domains"),
+            given={("clustering",): card.name},
+        )
+
+
+def _send(spec: TrainClusters) -> str:
+    ids = st.session_state[f"{_FORM}.jobs"] = submit_training(spec)
+    return ids[-1]  # the mixture of them all
+
+
+def _offer_stale(card: ClusteringCard, questions: Sequence[QuestionForm]) -> None:
+    if not card.stale_experts:
+        return
+    with reading() as session:
+        stale = [experts.get_expert(session, name) for name in card.stale_experts]
+        mixtures = sorted({mixture for one in stale for mixture in one.mixtures})
+        members = {name: _members(session, name) for name in mixtures}
+    with st.container(border=True):
+        st.warning(plain(describe_stale_experts(card)), icon=":material/update:")
+        for name in mixtures:
+            st.button(
+                plain(f"Fill in what {name} was trained with"),
+                icon=":material/edit_note:",
+                key=f"{_FORM}.again.{name}",
+                on_click=st.session_state.update,
+                args=(_answers(name, members[name], questions),),
+            )
+        st.caption("Under the name of a mixture that holds them, “Train a model on each” below retrains only those.")
+
+
+def _members(session: Any, mixture: str) -> list[ExpertCard]:
+    return [one for one in experts.list_experts(session) if mixture in one.mixtures]
+
+
+def _answers(mixture: str, members: Sequence[ExpertCard], questions: Sequence[QuestionForm]) -> dict[str, Any]:
+    """The form's answers as they were for a mixture; the steps are those of all its models together."""
+    first = members[0]
+    options = {**first.config.get("training", {}), "name": mixture, "seed_model": first.seed}
+    options["num_steps"] = sum(one.config.get("training", {}).get("num_steps", 0) for one in members)
+    return {key_of(_FORM, one): options[one.path[-1]] for one in questions if options.get(one.path[-1]) is not None}

@@ -14,9 +14,8 @@ from ui.present.pages import TRAIN
 from ui.present.text.formatting import listed, plain, pluralize
 from ui.widgets.address import write_text
 from ui.widgets.background import fetch_in_background
-from ui.widgets.changes import cannot_change
 from ui.widgets.fields import draw_number, drop_unknown
-from ui.widgets.notices import explained
+from ui.widgets.notices import cannot_change, explain_problems
 from workbench.answers.cards import ClusteringCard
 from workbench.kinds.data import MakeDomain
 from workbench.kinds.parse_spec import parse_spec
@@ -56,7 +55,7 @@ def offer_domain(
                 st.session_state[_TRAINS] = selection
             if st.button(f"Make a domain of these {number:,}", key="make-domain.submit", disabled=cannot_change()):
                 st.session_state.pop(_TRAINS, None)
-                with explained():
+                with explain_problems():
                     st.session_state["make-domain.job"] = submit(parse_spec({"kind": "make-domain", **fields}))
                     st.rerun()
         if st.session_state.get(_TRAINS) == selection:
@@ -86,7 +85,7 @@ def _offer_training(fields: dict[str, Any]) -> None:
     expert = left.text_input("Name of the expert", proposal, key=f"{_EXPERT}.{proposal}")
     drop_unknown(_MIXTURE, mixtures)
     mixture = middle.selectbox("Joins the mixture", mixtures, key=_MIXTURE)
-    steps, fault = draw_number("Steps", key=_STEPS, default=300, lowest=1, place=right)
+    steps, fault = draw_number("Steps", key=_STEPS, default=300, lowest=1, container=right)
     st.caption(
         "First a job makes the domain, then one trains the expert on it. Both can be cancelled on the page Jobs."
     )
@@ -97,7 +96,7 @@ def _offer_training(fields: dict[str, Any]) -> None:
         icon=":material/send:",
         disabled=cannot_change() or bool(fault),
     ):
-        with explained():
+        with explain_problems():
             training = _training(expert, str(fields["name"]), mixture, steps, offers["seed_model"])
             domain = parse_spec({"kind": "make-domain", **fields})
             assert isinstance(domain, MakeDomain)

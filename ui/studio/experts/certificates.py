@@ -9,25 +9,25 @@ import streamlit as st
 from jobs.queue.submit import submit
 from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import accuracy_bars, removal_bars
-from ui.present.text.certificates import (
+from ui.present.text.formatting import clock, plain
+from ui.present.text.reports import (
     change_rows,
+    cluster_rows,
     describe_extraction,
     describe_new_expert,
     describe_priors,
+    describe_settings,
     extraction_rows,
     folder_rows,
     perplexity_rows,
+    task_rows,
 )
-from ui.present.text.classification import cluster_rows, describe_settings, task_rows
-from ui.present.text.formatting import clock, plain
 from ui.studio.job_views.job_view import show_form_and_job, show_job
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.widgets.background import ask_scores
-from ui.widgets.changes import cannot_change
-from ui.widgets.data_table import show_table
+from ui.widgets.charts_and_tables import show_chart, show_table
 from ui.widgets.fields import Answers
-from ui.widgets.notices import explained
-from ui.widgets.show_chart import show_chart
+from ui.widgets.notices import cannot_change, explain_problems
 from workbench.analysis.changes.additions import additions_of, can_be_certified
 from workbench.analysis.changes.retrained_baselines import candidates, what_stays
 from workbench.answers.cards import ExpertCard, MixtureCard, ReportCard
@@ -78,7 +78,7 @@ def _show_button(card: ExpertCard) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         mixture = st.selectbox("Mixture that it was added to", card.mixtures, key=f"{key}_mixture")
         if st.button("Certify the addition", icon=":material/verified:", key=key, disabled=cannot_change()):
-            with explained():
+            with explain_problems():
                 st.session_state[f"{key}_job"] = submit(CertifyAddition(expert=card.name, mixture=mixture))
     if job_id := st.session_state.get(f"{key}_job"):
         show_job(job_id, key=f"{key}_job_view")
@@ -101,12 +101,7 @@ def show_removal(mixture: str) -> None:
     expert = st.selectbox(
         "Expert whose removal is certified", [one.expert for one in card.members], key="removal.expert"
     )
-    _show_certificates(expert, [mixture])
-
-
-def show_removal_of(card: ExpertCard) -> None:
-    """The certificates of one expert's removal, and a new one."""
-    _show_certificates(card.name, card.mixtures)
+    show_removal_certificates(expert, [mixture])
 
 
 def _draw_retrained(card: MixtureCard) -> dict[str, str]:
@@ -147,23 +142,24 @@ def _show_missing(rows: Sequence[DomainRemoval]) -> None:
             st.caption(plain(f"{row.domain}: {row.why}"))
 
 
-def _show_certificates(expert: str, places: Sequence[str]) -> None:
+def show_removal_certificates(expert: str, mixture_names: Sequence[str]) -> None:
+    """The certificates of an expert's removal, and a new one from one of these mixtures."""
     with reading() as session:
         reports = removal.removal_reports(session, expert)
         row = expert_row(session, expert)
-        notes = dict.fromkeys(what_stays(session, place, row) for place in places)
+        notes = dict.fromkeys(what_stays(session, name, row) for name in mixture_names)
     for sentence in filter(None, notes):
         st.info(plain(sentence), icon=":material/info:")
-    for place, report in enumerate(reports):
+    for number, report in enumerate(reports):
         icon = ":material/verified:" if report.findings["ok"] else ":material/error:"
         result = "certified" if report.findings["ok"] else "NOT certified"
         title = f"{report.title}: {result} {clock(report.created_at)}"
-        with st.expander(plain(title), expanded=place == 0, icon=icon):
+        with st.expander(plain(title), expanded=number == 0, icon=icon):
             show_removal_report(report)
     if not reports:
         st.caption("Its removal has not been certified yet.")
-    if places:
-        _show_certificate_form(expert, places)
+    if mixture_names:
+        _show_certificate_form(expert, mixture_names)
     else:
         st.caption("It is in no mixture, so there is nothing to remove it from.")
 
@@ -186,9 +182,9 @@ def show_removal_report(report: ReportCard) -> None:
         st.caption(plain(f"Reproducible from: {reproducible_from}"))
 
 
-def _show_certificate_form(expert: str, places: Sequence[str]) -> None:
+def _show_certificate_form(expert: str, mixture_names: Sequence[str]) -> None:
     st.markdown("##### Certify the removal (the expert itself is not removed)")
-    mixture = st.selectbox("Mixture to remove it from", places, key=f"{KIND}.mixture.{expert}")
+    mixture = st.selectbox("Mixture to remove it from", mixture_names, key=f"{KIND}.mixture.{expert}")
     with reading() as session:
         offers = [None, *candidates(session, expert)]
     retrained = st.selectbox(

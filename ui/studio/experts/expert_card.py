@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import read_looks
 from ui.present.charts.lineage import describe_lineage, lineage_dot
+from ui.present.forms.form_choices import backbone_of, backbones
 from ui.present.headlines import perplexity_text
-from ui.present.pages import PLAYGROUND
+from ui.present.pages import COMPOSITION, PLAYGROUND, TRAIN
 from ui.present.text.formatting import clock, listed, millions, plain, pluralize, size
 from ui.present.text.measures import in_percent
-from ui.studio.experts.certificates import show_additions, show_removal_of
-from ui.studio.experts.comparison import flat
-from ui.studio.experts.mode_parts import offer_composition, show_parts
-from ui.studio.job_views.curves import show_curves
-from ui.studio.job_views.forgetting import show_forgetting, show_forgotten
-from ui.studio.job_views.mode_gate_history import show_gates
-from ui.studio.shared.aliases import show_aliases
-from ui.studio.shared.use_it import show_job_popover, show_use
-from ui.widgets.address import open_tabs
-from ui.widgets.changes import apply, cannot_change
-from ui.widgets.data_table import show_table
-from ui.widgets.notices import explained, keep
+from ui.studio.experts.certificates import show_additions, show_removal_certificates
+from ui.studio.job_views.training_charts import show_curves, show_forgetting, show_forgotten, show_gates
+from ui.studio.shared.use_it import show_aliases, show_job_popover, show_use
+from ui.widgets.address import go_to, open_tabs
+from ui.widgets.charts_and_tables import show_table
+from ui.widgets.notices import apply, cannot_change, explain_problems, keep
 from ui.widgets.parents import show_posterior
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.additions import additions_of, worse_than_before
@@ -37,9 +33,55 @@ from workbench.formatting.number_format import DASH
 from workbench.job_records import jobs as rows
 from workbench.kinds.training.train_expert import known_to_parent
 from workbench.questions import removal
-from workbench.registry import experts, mixtures
+from workbench.registry import expert_parts, experts, mixtures
 from workbench.registry.database import reading, transaction
 from workbench.store.storage import get_storage
+
+
+def show_parts(card: ExpertCard) -> None:
+    """Each part with where it comes from and how large it is."""
+    with reading() as session:
+        parts = expert_parts.parts_of(session, get_storage(), card.name)
+    st.markdown(f"##### Parts next to the backbone {plain(backbone_of(card))}")
+    rows = [
+        {
+            "part": part.name,
+            "trained on": ", ".join(part.domains),
+            "trained as": "this expert" if part.origin == card.name else part.origin or "an expert that is gone",
+            **part.shape,
+            "own parameters": millions(part.num_parameters),
+        }
+        for part in parts
+    ]
+    show_table(rows, f"parts_{card.id}", f"Parts of {card.name}")
+    st.caption(
+        "The backbone and its size are not counted: it stays as it is, and is kept once. Each part's gate weighs it "
+        "against the backbone, token by token; on the page Posteriors you see how much."
+    )
+
+
+def offer_composition(card: ExpertCard) -> None:
+    """Links to the form for compositions, with this expert chosen, and another one with it."""
+    backbone = backbone_of(card)
+    with reading() as session:
+        beside = [experts.get_expert(session, name) for name in backbones()[backbone] if name != card.name]
+    compositions = [one.name for one in beside if one.config.get("composed_of") and not _holds(one, card)]
+    with st.container(horizontal=True):
+        _offer("Compose…", backbone, [card.name], f"compose_{card.id}")
+        if compositions:
+            with st.popover("Add to a composition", icon=":material/add:"):
+                for name in compositions:
+                    _offer(f"Add to {name}", backbone, [name, card.name], f"compose_{card.id}_{name}")
+
+
+def _holds(composition: ExpertCard, card: ExpertCard) -> bool:
+    return card.id in {part["id"] for part in composition.config["composed_of"]}
+
+
+def _offer(label: str, backbone: str, chosen: list[str], key: str) -> None:
+    widget_values = {"train.what": COMPOSITION, "compose-mode.backbone": backbone, "compose-mode.experts": chosen}
+    if st.button(plain(label), icon=TRAIN.icon, key=key, on_click=st.session_state.update, args=(widget_values,)):
+        go_to(TRAIN)
 
 
 def show_end(card: ExpertCard) -> None:
@@ -103,7 +145,7 @@ def show_switch(card: ExpertCard) -> None:
     st.session_state[key] = card.enabled  # the registry is the truth: another screen may have switched it
 
     def switch() -> None:
-        with explained(), transaction() as session:
+        with explain_problems(), transaction() as session:
             experts.set_enabled(session, [card.name], bool(st.session_state[key]))
 
     help = "A disabled expert is used in no mixture and no generation, but stays in the registry."
@@ -153,7 +195,7 @@ def show_expert(card: ExpertCard, split: HeldOutSplit) -> None:
         offer_composition(card)
         parts = {"Parts": show_parts} | parts
     for tab, draw in zip(open_tabs(list(parts), key="experts.tab"), parts.values(), strict=True):
-        with tab, explained():
+        with tab, explain_problems():
             draw(card)
 
 
@@ -253,6 +295,14 @@ def _show_notes(card: ExpertCard) -> None:
             apply(lambda session: experts.describe(session, card.name, notes=notes, tags=kept), "Saved.")
 
 
+def flat(config: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
+    """The leaves of a nested config as `training.num_steps`."""
+    leaves: list[tuple[str, Any]] = []
+    for name, value in config.items():
+        leaves += flat(value, f"{before}{name}.") if isinstance(value, dict) else [(before + name, value)]
+    return leaves
+
+
 _PARTS: dict[str, Callable[[ExpertCard], None]] = {
     "Use it": lambda card: show_use(card.name, "expert", card.enabled),
     "Lineage": _show_lineage,
@@ -260,7 +310,7 @@ _PARTS: dict[str, Callable[[ExpertCard], None]] = {
     "Perplexities": _show_scores,
     "Forgetting": show_forgotten,
     "Addition": show_additions,
-    "Removal": show_removal_of,
+    "Removal": lambda card: show_removal_certificates(card.name, card.mixtures),
     "Provenance": _show_provenance,
     "Notes & tags": _show_notes,
     "Rename or delete": show_end,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +15,9 @@ from ui.present.charts.lineage import edge_rows, lineage_dot, registry_lineage
 from ui.present.picture import PictureScores, card_of, place_of, scores_of
 from ui.present.text.formatting import clock, millions, plain, pluralize, short, size
 from ui.present.text.measures import describe_comparability, in_percent, measure_text, odd_measures
-from ui.studio.overview.contents import curves_of
+from ui.studio.shared.contents import curves_of
 from ui.widgets.address import choose_one, choose_some
-from ui.widgets.data_table import show_table, ticked
+from ui.widgets.charts_and_tables import rows_ticked, show_table
 from ui.widgets.elements.components import show_cards
 from workbench.analysis.changes.additions import KIND as ADDITION
 from workbench.analysis.perplexity_tables import in_domain_scores, scored_domains
@@ -29,7 +29,7 @@ CERTIFIED, NOT_SCORED, WITH_ALIAS = "certified", "not scored", "with an alias"
 
 
 @dataclass(frozen=True)
-class Registry:
+class ExpertRegistry:
     """All experts, and what their rows and cards say next to them."""
 
     cards: Sequence[ExpertCard]
@@ -54,7 +54,7 @@ class Registry:
         return [state for state, is_so in states.items() if is_so]
 
 
-def expert_row(card: ExpertCard, registry: Registry) -> dict[str, Any]:
+def expert_row(card: ExpertCard, registry: ExpertRegistry) -> dict[str, Any]:
     """A row for one expert, with the numbers of one split."""
     home = registry.home.get(card.name)
     return {
@@ -91,7 +91,7 @@ def _elsewhere(scored: Mapping[str, int], split: HeldOutSplit) -> str:
 METHOD, STATE, DOMAIN, MIXTURE, TAG = "method", "state", "domain", "mixture", "tag"
 
 
-def facets(registry: Registry) -> dict[str, Callable[[ExpertCard], Sequence[str]]]:
+def facets(registry: ExpertRegistry) -> dict[str, Callable[[ExpertCard], Sequence[str]]]:
     """By name of a filter, the values that an expert has for it."""
     return {
         METHOD: lambda card: [card.method],
@@ -102,7 +102,7 @@ def facets(registry: Registry) -> dict[str, Callable[[ExpertCard], Sequence[str]
     }
 
 
-def counts(registry: Registry) -> dict[str, dict[str, int]]:
+def counts(registry: ExpertRegistry) -> dict[str, dict[str, int]]:
     """By filter the values that experts have, with the number of these experts, in alphabetical order."""
     return {
         name: dict(sorted(Counter(value for card in registry.cards for value in values(card)).items()))
@@ -110,7 +110,7 @@ def counts(registry: Registry) -> dict[str, dict[str, int]]:
     }
 
 
-def filter_experts(registry: Registry, search: str, wanted: Mapping[str, Sequence[str]]) -> list[ExpertCard]:
+def filter_experts(registry: ExpertRegistry, search: str, wanted: Mapping[str, Sequence[str]]) -> list[ExpertCard]:
     """The experts that match every word of the search, all states and one value of each other filter."""
     words, values_of = search.casefold().split(), facets(registry)
 
@@ -126,22 +126,17 @@ def filter_experts(registry: Registry, search: str, wanted: Mapping[str, Sequenc
     return [card for card in registry.cards if matches(card)]
 
 
-def _perplexity(registry: Registry, card: ExpertCard) -> float:
+def _perplexity(registry: ExpertRegistry, card: ExpertCard) -> float:
     home = registry.home.get(card.name)
     return home.perplexity if home else float("inf")
 
 
-ORDERS: dict[str, Callable[[Registry, ExpertCard], Any]] = {
+ORDERS: dict[str, Callable[[ExpertRegistry, ExpertCard], Any]] = {
     "name": lambda _, card: card.name,
     "newest first": lambda _, card: -card.created_at,
     "in-domain perplexity": _perplexity,
     "own parameters": lambda _, card: card.num_parameters,
 }
-
-
-def sort_experts(registry: Registry, cards: Iterable[ExpertCard], order: str) -> list[ExpertCard]:
-    """Experts in one of the `ORDERS`."""
-    return sorted(cards, key=lambda card: ORDERS[order](registry, card))
 
 
 CARDS, TABLE, LINEAGE = "Cards", "Table", "Lineage"
@@ -150,7 +145,7 @@ MOST_CHIPS = 20  # of a filter; with more values it is a field with a search
 CHOSEN, OPEN, PAGE = "experts.chosen", "experts.open", "experts.page"
 
 
-def read_registry(split: HeldOutSplit) -> Registry:
+def read_registry(split: HeldOutSplit) -> ExpertRegistry:
     """All experts with what their cards say: as many statements with a thousand experts as with ten."""
     with reading() as session:
         named: dict[str, list[str]] = {}
@@ -158,7 +153,7 @@ def read_registry(split: HeldOutSplit) -> Registry:
             if alias.kind == "expert":
                 named.setdefault(alias.model, []).append(alias.name)
         additions = reports.list_reports(session, kind=ADDITION)
-        return Registry(
+        return ExpertRegistry(
             cards=experts.list_experts(session),
             home=in_domain_scores(session, split),
             scored=scored_domains(session),
@@ -169,7 +164,7 @@ def read_registry(split: HeldOutSplit) -> Registry:
         )
 
 
-def show_registry(registry: Registry, search: str, view: str) -> None:
+def show_registry(registry: ExpertRegistry, search: str, view: str) -> None:
     """The filters, and the experts that they leave."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="filters"):
         shown = filter_experts(registry, search, _choose_filters(registry))
@@ -180,16 +175,20 @@ def show_registry(registry: Registry, search: str, view: str) -> None:
     if not shown:
         st.info("No expert matches. Take a filter away, or search for less.")
         return
-    listed = sort_experts(registry, shown, order)
+    listed = sorted(shown, key=lambda card: ORDERS[order](registry, card))
     per_page = PER_PAGE[view]
     pages = list(range(1, (len(listed) + per_page - 1) // per_page + 1))
-    place = st.container()
-    page = choose_one(_paginate, "Page", pages, key=PAGE) if len(pages) > 1 else 1
+    above = st.container()
+
+    def paginate(_: str, options: Sequence[int], **more: Any) -> int:
+        return st.pagination(len(options), **more)
+
+    page = choose_one(paginate, "Page", pages, key=PAGE) if len(pages) > 1 else 1
     first = (page - 1) * per_page
     here = listed[first : first + per_page]
     if len(pages) > 1:
         st.caption(f"{first + 1:,} to {first + len(here):,} of {len(listed):,}, {per_page} on a page.")
-    with place:
+    with above:
         _VIEWS[view](registry, here, page)
 
 
@@ -200,10 +199,6 @@ _HINTS = {
 }
 
 
-def _paginate(_: str, options: Sequence[int], **more: Any) -> int:
-    return st.pagination(len(options), **more)
-
-
 def _to_first_page() -> None:
     st.session_state.pop(PAGE, None)
 
@@ -211,7 +206,7 @@ def _to_first_page() -> None:
 # filters ---------------------------------------------------------------------------------------------
 
 
-def _choose_filters(registry: Registry) -> dict[str, list[str]]:
+def _choose_filters(registry: ExpertRegistry) -> dict[str, list[str]]:
     """The values that are looked for, by filter: those of one line first, the others behind a button."""
     there_are = counts(registry)
     chosen = {name: _choose(name, there_are[name]) for name in (METHOD, STATE)}
@@ -246,7 +241,7 @@ def _key(name: str) -> str:
 # views -----------------------------------------------------------------------------------------------
 
 
-def _show_cards(registry: Registry, here: Sequence[ExpertCard], _: int) -> None:
+def _show_cards(registry: ExpertRegistry, here: Sequence[ExpertCard], _: int) -> None:
     looks, curves = looks_of(here), curves_of(here)
     scores = scores_of(list(registry.home.values()), registry.split)
     measures = scores.measures(here)
@@ -260,23 +255,23 @@ def _show_cards(registry: Registry, here: Sequence[ExpertCard], _: int) -> None:
 
 
 def _card(
-    registry: Registry, one: ExpertCard, scores: PictureScores, looks: Looks, curve: Sequence[float], odd: str
+    registry: ExpertRegistry, expert: ExpertCard, scores: PictureScores, looks: Looks, curve: Sequence[float], odd: str
 ) -> Mapping[str, Any]:
-    is_certified = one.id in registry.certified
-    card = card_of(one, registry.domains.get(one.domain), scores, looks, curve, is_certified, odd=odd)
-    names = [[name, "going"] for name in registry.aliases.get(one.name, ())]
-    tags = [[f"#{tag}", ""] for tag in one.tags[:3]]
+    is_certified = expert.id in registry.certified
+    card = card_of(expert, registry.domains.get(expert.domain), scores, looks, curve, is_certified, odd=odd)
+    names = [[name, "going"] for name in registry.aliases.get(expert.name, ())]
+    tags = [[f"#{tag}", ""] for tag in expert.tags[:3]]
     unit = "perplexity ↓" if registry.split == "test" else f"perplexity ({registry.split}) ↓"
     return card | {"badges": [*names, *card["badges"], *tags], "unit": unit}
 
 
-def _show_table(registry: Registry, here: Sequence[ExpertCard], page: int) -> None:
+def _show_table(registry: ExpertRegistry, here: Sequence[ExpertCard], page: int) -> None:
     key = "experts" if page == 1 else f"experts_{page}"
     names = [one.name for one in here]
 
     def choose() -> None:
         elsewhere = [name for name in st.session_state.get(CHOSEN, ()) if name not in names]
-        st.session_state[CHOSEN] = [*elsewhere, *(names[place] for place in ticked(key) if place < len(names))]
+        st.session_state[CHOSEN] = [*elsewhere, *(names[place] for place in rows_ticked(key) if place < len(names))]
 
     rows = [expert_row(card, registry) for card in here]
     measures = scores_of(list(registry.home.values()), registry.split).measures(here)
@@ -285,7 +280,7 @@ def _show_table(registry: Registry, here: Sequence[ExpertCard], page: int) -> No
     show_table(rows, key, "The registry of experts", on_select=choose, looks=looks_of(here).experts.values())
 
 
-def _show_lineage(registry: Registry, here: Sequence[ExpertCard], _: int) -> None:
+def _show_lineage(registry: ExpertRegistry, here: Sequence[ExpertCard], _: int) -> None:
     with reading() as session:
         copied = seeds.names_of_copied_experts(session)
     lineage = registry_lineage(here, copied)

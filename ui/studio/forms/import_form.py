@@ -13,9 +13,8 @@ from ui.present.forms.questions import QuestionForm, questions_of
 from ui.present.forms.readable_folders import keep_uploads, require_text
 from ui.present.text.formatting import listed, plain, pluralize, size
 from ui.studio.job_views.job_view import show_form_and_job, show_last
-from ui.widgets.changes import cannot_change
 from ui.widgets.fields import Answers
-from ui.widgets.notices import explained
+from ui.widgets.notices import cannot_change, explain_problems
 from workbench.kinds.data import ImportCorpus
 from workbench.settings import get_settings
 
@@ -48,7 +47,7 @@ def show_import() -> None:
         show_last("import-corpus")
         return
     absent: Answers = {**{(place,): "" for place in _PLACES}, ("dataset_split",): "train"}
-    with explained():
+    with explain_problems():
         complaints = [_NOTHING[path[0]] for path, value in given.items() if not value and path[0] in _NOTHING]
         given = {**absent, **given}
         show_form_and_job(
@@ -83,13 +82,13 @@ def _from_upload() -> Answers | None:
         return None
     summary = f"{pluralize(len(files), 'file')}, {size(sum(file.size for file in files))}, kept in the home folder: "
     st.caption(plain(summary + listed([file.name for file in files])))
-    with explained():
+    with explain_problems():
         require_text(files)
-        return _kept(files)
+        return _keep_files(files)
     return None
 
 
-def _kept(files: Sequence[Any]) -> Answers:
+def _keep_files(files: Sequence[Any]) -> Answers:
     """The folder that holds the files, stored once for the same choice."""
     _propose_name(files[0].name)
     marks = tuple(file.file_id for file in files)

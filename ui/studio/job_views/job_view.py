@@ -16,18 +16,15 @@ from ui.present.forms.questions import Offers
 from ui.present.jobs.failure_text import cause_of, next_step_of
 from ui.present.jobs.job_status import describe_cancel, is_over, percent_of, places_of, sentence_of, style_of
 from ui.present.jobs.throughput import COUNTED_AS, describe_throughput
-from ui.present.text.formatting import ago, clock, duration, plain, spoken
-from ui.studio.job_views.curves import show_curves, show_samples
-from ui.studio.job_views.forgetting import show_forgetting
-from ui.studio.job_views.mode_gate_history import show_gates
+from ui.present.text.formatting import ago, clock, duration, plain, plain_with_code
+from ui.studio.job_views.training_charts import show_curves, show_forgetting, show_gates, show_samples
 from ui.studio.training.clone_view import offer_clone
 from ui.widgets.address import open_link
-from ui.widgets.changes import cannot_change
 from ui.widgets.job_form import last_job, show_job_form
-from ui.widgets.notices import announce, explained, keep, show_problem
+from ui.widgets.notices import announce, cannot_change, explain_problems, keep, show_problem
 from ui.widgets.parents import show_posterior
 from workbench.analysis.training_curves import training_baseline
-from workbench.answers.cards import EventCard, JobCard, MetricPoint
+from workbench.answers.cards import EventCard, JobCard
 from workbench.job_records import jobs as rows
 from workbench.registry.database import reading
 from workbench.schema.job_states import REQUIREMENTS
@@ -53,10 +50,11 @@ _DRAW_AGAIN = 5.0  # seconds: a curve that grew is a chart drawn again
 _CARD_AND_CURVES = (4, 9)  # the widths: side by side they fit into the first screen, 900 pixels high
 
 
-@explained()
+@explain_problems()
 def show_job(job_id: str, key: str = "job") -> None:
     """A job's card next to its curves, then its details: live while it is unfinished; its end redraws the page."""
-    job, has_curves = _read(job_id), bool(_points(job_id))
+    with reading() as session:
+        job, has_curves = rows.get_job(session, job_id), bool(rows.metrics(session, job_id))
     is_live = not is_over(job)
 
     def draw(part: Callable[..., None], seconds: float, *more: bool) -> None:
@@ -81,17 +79,7 @@ def show_line(job: JobCard) -> None:
         st.progress(job.progress, text=plain(f"{percent_of(job)} % · {sentence_of(job)}"))
 
 
-def _read(job_id: str) -> JobCard:
-    with reading() as session:
-        return rows.get_job(session, job_id)
-
-
-def _points(job_id: str) -> list[MetricPoint]:
-    with reading() as session:
-        return rows.metrics(session, job_id)
-
-
-@explained()
+@explain_problems()
 def _draw_card(job_id: str, key: str, is_live: bool) -> None:
     with reading() as session:
         job, needed = rows.get_job(session, job_id), rows.newest_event(session, job_id, REQUIREMENTS)
@@ -107,18 +95,18 @@ def _draw_card(job_id: str, key: str, is_live: bool) -> None:
         _show_actions(job, key)
 
 
-@explained()
+@explain_problems()
 def _draw_curves(job_id: str, key: str, has_curves: bool) -> None:
-    if not has_curves and _points(job_id):
+    with reading() as session:
+        job, points = rows.get_job(session, job_id), rows.metrics(session, job_id)
+        against = training_baseline(session, job) if has_curves else None
+    if points and not has_curves:
         st.rerun()  # the first points: the card moves next to them
     if has_curves:
-        with reading() as session:
-            job, points = rows.get_job(session, job_id), rows.metrics(session, job_id)
-            against = training_baseline(session, job)
         show_curves(points, f"{key}_curves", job.title, job.id, against)
 
 
-@explained()
+@explain_problems()
 def _draw_rest(job_id: str, key: str) -> None:
     with reading() as session:
         job = rows.get_job(session, job_id)
@@ -140,7 +128,7 @@ def _times(job: JobCard) -> str:
 
 def _show_ending(job: JobCard) -> None:
     if job.error:
-        show_problem(spoken(cause_of(job)), next_step_of(job))
+        show_problem(plain_with_code(cause_of(job)), next_step_of(job))
     if sentence := result_sentence(job):
         st.markdown(plain(sentence))
     if measured := job.result.get("throughput"):
@@ -205,7 +193,7 @@ def _offer_deletion(job: JobCard, key: str) -> None:
     with st.popover("Delete …", icon=":material/delete:"):
         st.markdown("Deletes the job with its log and its checkpoints. What it made is kept.")
         if st.button("Delete for good", key=f"{key}_{job.id}_delete", type="primary", disabled=cannot_change()):
-            with explained():
+            with explain_problems():
                 _delete(job)
 
 

@@ -12,9 +12,10 @@ from ui.present.jobs.job_status import by_turn, coming, describe_coming_job, is_
 from ui.present.pages import EVALUATION, JOBS, TRAIN
 from ui.present.text.formatting import plain, pluralize
 from ui.studio.job_views.job_view import show_line
-from ui.widgets.notices import empty, explained, show_problem
+from ui.widgets.notices import empty, explain_problems, show_problem
 from workbench.answers.cards import JobCard
 from workbench.errors import NotFoundError
+from workbench.formatting.shell_command import evaluate_command
 from workbench.job_records import jobs as rows
 from workbench.registry.database import reading
 from workbench.schema.job_states import UNSUCCESSFUL
@@ -38,11 +39,11 @@ def empty_until(
     chosen: Mapping[str, Any] | None = None,
     mixture: str | None = None,
     *,
-    place: str = "",
+    section: str = "",
 ) -> None:
     """An empty state; while a job of the kind that ends it, and of the mixture, is unfinished, that job instead."""
     if coming(unfinished_jobs(), kind, mixture) is None:
-        empty(why, next_step, page, label, chosen, place=place)
+        empty(why, next_step, page, label, chosen, section=section)
     else:
         _live(kind, why, mixture)
 
@@ -52,15 +53,22 @@ def empty_until_trained(why: str, next_step: str) -> None:
     empty_until("train-joint", why, next_step, TRAIN.script, "Train")
 
 
-def empty_until_scored(why: str, next_step: str, mixture: str | None, split: HeldOutSplit, *, place: str = "") -> None:
+def empty_until_scored(
+    why: str, next_step: str, mixture: str | None, split: HeldOutSplit, *, section: str = ""
+) -> None:
     """The same where scores are missing: the way leads to the form that makes those of this mixture and split."""
     chosen = {"train.what": EVALUATION, "evaluate.split": split} | ({"evaluate.mixture": mixture} if mixture else {})
-    empty_until("evaluate", why, next_step, TRAIN.script, "Evaluate", chosen, mixture, place=place)
+    empty_until("evaluate", why, next_step, TRAIN.script, "Evaluate", chosen, mixture, section=section)
+
+
+def how_to_score(mixture: str | None, split: HeldOutSplit) -> str:
+    """The next step where scores of a split are missing."""
+    return f"Choose Evaluation on the page Train, or run `{evaluate_command(mixture or 'MIXTURE', split)}`."
 
 
 @st.fragment(run_every=_LOOK_AGAIN)
 def _live(kind: str, why: str, mixture: str | None) -> None:
-    with explained():
+    with explain_problems():
         jobs = unfinished_jobs()
         job = coming(jobs, kind, mixture)
         if job is None:
@@ -83,7 +91,7 @@ def show_plan(key: str) -> None:
 
 @st.fragment(run_every=_LOOK_AGAIN)
 def _watch_plan(key: str, ids: Sequence[str]) -> None:
-    with explained():
+    with explain_problems():
         jobs = _read(ids)
         done = sum(job.state == "done" for job in jobs)
         with st.container(border=True):

@@ -19,6 +19,7 @@ from ui.present.mixture_effect import (
     describe_unlike_rows,
     difference_rows,
     effect_rows,
+    effect_table,
     effect_title,
 )
 from ui.present.pages import CORPORA
@@ -41,10 +42,9 @@ from ui.studio.mixtures.gate_form import choose_evidence
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.widgets.address import choose_number
 from ui.widgets.background import ask_scores
-from ui.widgets.data_table import offer_csv
+from ui.widgets.charts_and_tables import offer_csv, show_chart
 from ui.widgets.elements.components import show_domain_bars
-from ui.widgets.notices import explained
-from ui.widgets.show_chart import show_chart
+from ui.widgets.notices import explain_problems
 from workbench.answers.cards import MixtureCard
 from workbench.formatting.number_format import perplexity
 from workbench.kinds.parse_spec import parse_as
@@ -58,10 +58,10 @@ from workbench.store.storage import get_storage
 
 
 def show_effect(
-    mixture: MixtureCard, choice: MixtureRequest, split: HeldOutSplit, other: MixtureRequest | None, looks: Looks
+    mixture: MixtureCard, choice: MixtureRequest, split: HeldOutSplit, compared: MixtureRequest | None, looks: Looks
 ) -> None:
-    """The bars with their title; `other` is the mixture to compare with, None for the saved one itself."""
-    reference = other or saved_request(mixture)
+    """The bars with their title; `compared` is the mixture to compare with, None for the saved one itself."""
+    reference = compared or saved_request(mixture)
     before = _mix("mix_saved", reference, split)
     now = before if choice == reference else _mix("mix_now", choice, split) if before else None
     if not before or not now:
@@ -71,29 +71,29 @@ def show_effect(
             describe_missing_scores(choice.active or (), split), "Evaluate the mixture once.", choice.model, split
         )
         return
-    has_one_tokenizer = not other or _tokenizer(choice) == _tokenizer(other)
+    has_one_tokenizer = not compared or _tokenizer(choice) == _tokenizer(compared)
     rows = effect_rows(before.domains if has_one_tokenizer else [], now.domains)
     st.subheader(plain(effect_title(rows)), anchor=False)
-    line = f"the mixture {other.model}" if other else "as saved"
+    line = f"the mixture {compared.model}" if compared else "as saved"
     st.caption(plain(f"Perplexity, lower is better. Bar: as chosen now. Line: {line}."))
-    if unlike := _why_unlike(before, now, other, has_one_tokenizer):
+    if unlike := _why_unlike(before, now, compared, has_one_tokenizer):
         st.warning(plain(unlike))
-    show_domain_bars(bars_of(rows, looks, other.model if other else "Saved"), "domain_bars")
+    show_domain_bars(bars_of(rows, looks, compared.model if compared else "Saved"), "domain_bars")
     exact = f"Exact, from stored scores of the {split} split, in {moment(now.seconds)}."
     st.caption(plain(f"{describe_effect(rows)} {exact} {describe_measures(now.domains)}"))
-    if other:
-        _show_differences(choice, other)
+    if compared:
+        _show_differences(choice, compared)
     with st.container(horizontal=True, vertical_alignment="center"):
         _show_cost(mixture, choice)
         st.space("stretch")
-        offer_csv(rows, "mixture_bars", "mixture_bars_download")
+        offer_csv(effect_table(rows), "mixture_bars", "mixture_bars_download")
 
 
-def _why_unlike(before: MixedScores, now: MixedScores, other: MixtureRequest | None, has_one_tokenizer: bool) -> str:
+def _why_unlike(before: MixedScores, now: MixedScores, compared: MixtureRequest | None, has_one_tokenizer: bool) -> str:
     """Why perplexities before and now are not compared, on every domain or on some; empty where they are."""
     if not has_one_tokenizer:
         return f"Not compared, since the two mixtures have different tokenizers. {RULE}"
-    return describe_unlike_rows(before.domains, now.domains, other.model if other else "The saved mixture")
+    return describe_unlike_rows(before.domains, now.domains, compared.model if compared else "The saved mixture")
 
 
 def _tokenizer(mixture: MixtureRequest) -> str:
@@ -102,8 +102,8 @@ def _tokenizer(mixture: MixtureRequest) -> str:
         return get_expert(session, first).tokenizer_sha256 if first else ""
 
 
-def _show_differences(choice: MixtureRequest, other: MixtureRequest) -> None:
-    if rows := difference_rows(choice, other):
+def _show_differences(choice: MixtureRequest, compared: MixtureRequest) -> None:
+    if rows := difference_rows(choice, compared):
         st.table([{name: plain(value) for name, value in row.items()} for row in rows])
     else:
         st.caption("Both have the same experts, weights and gate.")
@@ -113,13 +113,13 @@ def _show_cost(mixture: MixtureCard, choice: MixtureRequest) -> None:
     """Every expert that is on is computed, whatever it weighs here, but for those that the mixture weighs 0."""
     on = choice.active or ()
     active = [member.expert_id for member in mixture.members if member.expert in on and member.weight > 0]
-    with explained(), reading() as session:
+    with explain_problems(), reading() as session:
         costs = expert_costs(session, get_storage(), mixture.name, active)
         st.caption(plain(describe_costs(costs)), help=counting_note(costs))
 
 
 def _mix(key: str, request: MixtureRequest, split: HeldOutSplit) -> MixedScores | None:
-    with explained():
+    with explain_problems():
         question = parse_as(MixRequest, {"mixture": request.model, **request.changes(), "split": split})
         return ask_scores(key, question, "Mixing the stored scores", request)
     return None
@@ -136,7 +136,7 @@ def show_modes(saved: MixtureRequest, split: HeldOutSplit) -> None:
         lowest=1,
         highest=10_000,
         help="Exactly this many (paper: 100).",
-        place=right,
+        container=right,
     )
     answer = None if fault else _fetch(saved, split, evidence, blocks)
     if answer is None or _is_empty(answer, saved.model, split, "modes"):
@@ -167,10 +167,10 @@ def _fetch(
     return ask_scores("inference_modes", question, "Comparing the inference modes on the stored scores", saved)
 
 
-def _is_empty(answer: InferenceModeComparison, mixture: str, split: HeldOutSplit, place: str) -> bool:
+def _is_empty(answer: InferenceModeComparison, mixture: str, split: HeldOutSplit, section: str) -> bool:
     if not answer.domains:
         why = describe_missing_scores(answer.experts, split)
-        empty_until_scored(why, "Evaluate the mixture once.", mixture, split, place=place)
+        empty_until_scored(why, "Evaluate the mixture once.", mixture, split, section=section)
     return not answer.domains
 
 

@@ -17,7 +17,7 @@ from ui.present.forms.form_choices import clustering_names, with_clusterings
 from ui.present.forms.questions import QuestionForm, config_questions
 from ui.present.forms.settings_in_address import gate_fault, gate_values, read_gate
 from ui.widgets.address import choose_one, fresh, note, note_fault, show_fault
-from ui.widgets.fields import draw_valid, draw_widget, faults_of, held, key_of
+from ui.widgets.fields import draw_valid, draw_widget, faults_of, key_of, with_held_value
 
 RULE = "decay and power"
 _SAVED = "as saved"
@@ -29,7 +29,9 @@ def draw_evidence(form: str, question: QuestionForm) -> Any:
     saved = question.default
     has_rule = isinstance(saved, Mapping)
     choices = (*question.choices, RULE)
-    chosen = draw_widget(form, held(form, replace(question, choices=choices, default=RULE if has_rule else saved)))
+    chosen = draw_widget(
+        form, with_held_value(form, replace(question, choices=choices, default=RULE if has_rule else saved))
+    )
     if chosen != RULE:
         return chosen
     rule = EvidenceRule(**saved) if has_rule else _START
@@ -79,9 +81,11 @@ def draw_gate(form: str, saved: Mapping[str, Any], address: str = "") -> dict[st
         recall_gate(form, saved, address)
     faults_of(form).clear()
     with st.expander("Gate settings", icon=":material/tune:"):
-        kind = draw_widget(form, held(form, kind_question(saved)))
+        kind = draw_widget(form, with_held_value(form, kind_question(saved)))
         gate = {"kind": kind} | {
-            one.path[-1]: draw_evidence(form, held(form, one)) if one.path[-1] == "evidence" else draw_valid(form, one)
+            one.path[-1]: draw_evidence(form, with_held_value(form, one))
+            if one.path[-1] == "evidence"
+            else draw_valid(form, one)
             for one in with_clusterings(setting_questions(kind, saved))
         }
     if address:

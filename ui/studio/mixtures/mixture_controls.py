@@ -9,8 +9,8 @@ import streamlit as st
 from ui.present.charts.colours import Looks, chip
 from ui.present.forms.settings_in_address import MemberSetting, member_values, not_used, read_members
 from ui.present.pages import PLAYGROUND, POSTERIORS
-from ui.present.text.calibration import describe_inner_gates
 from ui.present.text.formatting import plain
+from ui.present.text.posteriors import describe_inner_gates
 from ui.studio.mixtures.gate_form import draw_gate
 from ui.widgets.address import fresh, note, note_fault, show_fault
 from ui.widgets.fields import faults_of
@@ -34,11 +34,11 @@ def choose(mixture: MixtureCard, looks: Looks) -> MixtureRequest:
     """Draws the controls; the request that they stand for now."""
     st.subheader("Experts and their weights", anchor=False)
     _recall_changes(mixture)
-    shown = _drawn(mixture)
+    shown = _members_to_draw(mixture)
     controls = [
         _draw_member(mixture, member, looks.expert(member.expert))
         if member.expert_id in shown
-        else _held(mixture, member)
+        else _controls_of(mixture, member)
         for member in mixture.members
     ]
     ids = (one.expert_id for one in mixture.members)  # all choices are kept: a widget that is not drawn forgets its own
@@ -57,9 +57,9 @@ def _recall_changes(mixture: MixtureCard) -> None:
         return
     members, faults = read_members(values, _saved_members(mixture))
     for member in mixture.members:
-        one = members.get(member.expert, MemberSetting(False, member.weight))
+        setting = members.get(member.expert, MemberSetting(False, member.weight))
         key = f"{_form_key(mixture)}.{member.expert_id}"
-        st.session_state[f"{key}.on"], st.session_state[f"{key}.weight"] = one.is_on, one.weight
+        st.session_state[f"{key}.on"], st.session_state[f"{key}.weight"] = setting.is_on, setting.weight
     note_fault(_CHANGES, not_used(faults), member_values(_saved_members(mixture), members))
 
 
@@ -80,21 +80,21 @@ def _heaviest(member: MemberCard) -> float:
     return max(HEAVIEST, member.weight)
 
 
-def _drawn(mixture: MixtureCard) -> set[str]:
+def _members_to_draw(mixture: MixtureCard) -> set[str]:
     """The ids of the members whose controls are drawn: all of a small mixture, else those found, active ones first."""
     members = list(mixture.members)
     if len(members) > MOST_DRAWN:
         search = st.text_input("Search its experts", key=f"mixture_search.{mixture.id}", placeholder="Name or domain")
         words = search.casefold().split()
         matching = [one for one in members if all(word in f"{one.expert} {one.domain}".casefold() for word in words)]
-        members = sorted(matching, key=lambda one: not _held(mixture, one)[0])[:MOST_DRAWN]
+        members = sorted(matching, key=lambda one: not _controls_of(mixture, one)[0])[:MOST_DRAWN]
         st.caption(
             f"{len(members)} of {len(matching):,} experts are shown, those that are on first. Search for others."
         )
     return {one.expert_id for one in members}
 
 
-def _held(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
+def _controls_of(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
     """What a member's controls were left at, whether they are drawn or not."""
     key = f"{_form_key(mixture)}.{member.expert_id}"
     held = st.session_state.get(f"{_form_key(mixture)}.held", {})
@@ -106,7 +106,7 @@ def _held(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
 def _draw_member(mixture: MixtureCard, member: MemberCard, look: Look) -> tuple[bool, float]:
     key = f"{_form_key(mixture)}.{member.expert_id}"
     switch, slider = st.columns([3, 2], vertical_alignment="center")
-    is_on_now, weight_now = _held(mixture, member)
+    is_on_now, weight_now = _controls_of(mixture, member)
     away = "" if member.enabled else " (disabled in the registry)"
     with switch, st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
         st.html(chip(look), width="content")

@@ -1,4 +1,4 @@
-"""The buttons next to the title of the page Mixtures, and changes in the registry: save, make, copy, delete."""
+"""Changes of a mixture in the registry: save, calibrate, make, copy, delete; and how it is used elsewhere."""
 
 from __future__ import annotations
 
@@ -8,31 +8,148 @@ from typing import Any
 import streamlit as st
 from pydantic import ValidationError
 
+from engine.mixing.gate_type import gate_type
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.text.split_names import HeldOutSplit
+from jobs.queue.submit import submit
+from ui.present.charts.setting_grids import calibration_picture, describe_temperature
 from ui.present.mixture_effect import command_of, describe_changes
 from ui.present.model_use import curl_line
 from ui.present.pages import PLAYGROUND
 from ui.present.text.formatting import plain
-from ui.studio.mixtures.calibration_view import propose_for
+from ui.present.text.posteriors import (
+    describe_calibration,
+    describe_fitted_text,
+    describe_verdict,
+    how_to_read,
+    setting_text,
+)
+from ui.studio.job_views.pending_jobs import empty_until, unfinished_jobs
 from ui.studio.mixtures.gate_form import draw_gate
 from ui.studio.mixtures.mixture_controls import base_of, is_at_fault, reset, saved_request
-from ui.studio.shared.aliases import show_aliases
-from ui.studio.shared.use_it import show_job_popover, show_use
-from ui.widgets.address import choose_some, opened_with, write_text
-from ui.widgets.changes import apply, cannot_change, offer_deletion
+from ui.studio.shared.use_it import show_aliases, show_job_popover, show_use
+from ui.widgets.address import choose_some, query_at_opening, write_text
+from ui.widgets.background import ask_scores
+from ui.widgets.charts_and_tables import show_chart
 from ui.widgets.fields import faults_of
-from ui.widgets.notices import explained, keep
+from ui.widgets.notices import apply, cannot_change, explain_problems, keep, offer_deletion
 from ui.widgets.on_demand import content_of
 from workbench.answers.cards import MixtureCard
+from workbench.answers.posteriors import EvidenceCalibration
 from workbench.errors import BadSpecError
+from workbench.kinds.analysis import Evaluate
 from workbench.kinds.parse_spec import complaints_of
-from workbench.questions.calibration import EVIDENCE, can_be_calibrated
+from workbench.questions.calibration import EVIDENCE, CalibrationRequest, can_be_calibrated, missing_scores
+from workbench.questions.cluster_grid import ClusterGridRequest, TemperatureProposal
 from workbench.registry import experts, mixtures
 from workbench.registry.database import reading, transaction
 from workbench.settings import get_settings
-from workbench.specs.gates import default_gate, dump_gate, load_gate
+from workbench.specs.gates import changed_gate, default_gate, dump_gate, load_gate
 from workbench.specs.requests import MixtureRequest, MixtureSpec
+from workbench.store.storage import get_storage
+
+
+def show_calibration(mixture: MixtureCard, saved: MixtureRequest) -> None:
+    """How much evidence should count, fitted on stored scores; for a gate without evidence how to get one."""
+    if "evidence" not in gate_type(mixture.gate["kind"]).settings:
+        st.caption("This gate does not use evidence. Choose a posterior in the gate settings and save it first.")
+        return
+    if state := mixture.notes or describe_calibration(mixture):
+        st.caption(plain(state))
+    st.caption(
+        "Fits on dev text of the training domains how fast the posterior forgets (decay) and how much it trusts the "
+        "evidence (power). Novel and test text are not read."
+    )
+    key = _shown_key(mixture)
+    if st.button("Calibrate", key="calibration.start", icon=":material/tune:"):
+        st.session_state[key] = True
+    if not st.session_state.get(key):
+        return
+    with reading() as session:
+        missing = missing_scores(session, get_storage(), mixture.name)
+    if missing:
+        _offer_scoring(mixture, missing)
+        return
+    question = CalibrationRequest(mixture=saved.model)
+    if answer := ask_scores("calibration", question, "Mixing the stored scores with every setting", saved):
+        _show(mixture, answer)
+
+
+def propose_for(mixture: MixtureCard) -> None:
+    """Opens the page on a new mixture, with the evidence that is proposed for it."""
+    st.query_params["mixture"] = mixture.name  # its widget is drawn, so the session's value cannot be set any more
+    st.session_state[_shown_key(mixture)] = True
+
+
+def _shown_key(mixture: MixtureCard) -> str:
+    return f"calibration.{mixture.id}"
+
+
+def _offer_scoring(mixture: MixtureCard, missing: str) -> None:
+    """A button for the job that scores dev text and calibrates; that job, while it is unfinished."""
+    if any(job.spec.get("calibrate") for job in unfinished_jobs() if job.spec.get("mixture") == mixture.name):
+        empty_until("evaluate", missing, "", mixture=mixture.name, section="calibration")
+        return
+    st.markdown(plain(missing))
+    if st.button(
+        "Score dev text and calibrate",
+        key="calibration.score",
+        type="primary",
+        icon=":material/send:",
+        disabled=cannot_change(),
+    ):
+        with explain_problems():
+            submit(Evaluate(mixture=mixture.name, split="dev", calibrate=True))
+            keep(f"The job that scores dev text and calibrates {mixture.name} is queued.")
+            st.rerun()
+
+
+def _show(mixture: MixtureCard, answer: EvidenceCalibration) -> None:
+    st.markdown(plain(describe_verdict(answer)))
+    show_chart(calibration_picture(answer), "calibration")
+    st.caption(plain(f"{how_to_read(answer)} {describe_fitted_text(answer)}"))
+    if answer.keeps:
+        return
+    with st.container(horizontal=True):
+        is_accepted = st.button("Save this evidence", key="calibration.save", type="primary", disabled=cannot_change())
+        if st.button(f"Keep {setting_text(answer.now)}", key="calibration.keep"):
+            st.session_state.pop(_shown_key(mixture))
+            st.rerun()
+    if is_accepted:
+        apply(
+            lambda session: mixtures.save_calibration(session, answer),
+            f"{mixture.name} is saved with {setting_text(answer.best)}.",
+            partial(reset, mixture),
+        )
+
+
+def show_temperature(mixture: MixtureCard, saved: MixtureRequest) -> None:
+    """Offers a temperature from dev text; draws nothing for a gate that does not use clusters."""
+    if "temperature" not in mixture.gate:
+        return
+    key = f"temperature.{mixture.id}"
+    if st.button("Propose a temperature from dev text", key="temperature.start", icon=":material/tune:"):
+        st.session_state[key] = True
+    if not st.session_state.get(key):
+        return
+    question = ClusterGridRequest(mixture=saved.model, split="dev")
+    grid = ask_scores("temperature", question, "Mixing the stored scores at every temperature", saved)
+    if grid and grid.proposed:
+        _propose(mixture, grid.proposed)
+
+
+def _propose(mixture: MixtureCard, proposed: TemperatureProposal) -> None:
+    st.markdown(plain(describe_temperature(proposed)))
+    if proposed.perplexity is None or proposed.temperature == proposed.current:
+        return
+    if st.button("Save this temperature", key="temperature.save", type="primary", disabled=cannot_change()):
+        gate = changed_gate(load_gate(mixture.gate), {"temperature": proposed.temperature})
+        apply(
+            lambda session: mixtures.set_gate(session, mixture.name, gate),
+            f"{mixture.name} is saved with temperature {proposed.temperature:g}.",
+            partial(reset, mixture),
+        )
+
 
 _ELSEWHERE, _USE = "mixture.elsewhere", "mixture.use"  # popovers
 
@@ -121,7 +238,7 @@ def show_new_mixture() -> None:
         names = sorted(name for _, name, _ in experts.list_states(session))
     if not names:
         return
-    is_named = any(key in opened_with() for key in (_NAME, _EXPERTS, _GATE))
+    is_named = any(key in query_at_opening() for key in (_NAME, _EXPERTS, _GATE))
     box = st.expander("New mixture", is_named, icon=":material/add:", key=_NEW, on_change="rerun")
     content = content_of(box, _NEW)
     if content is None:
@@ -133,7 +250,7 @@ def show_new_mixture() -> None:
         gate = draw_gate(_FORM, dump_gate(default_gate()), _GATE)
         is_faulty = bool(faults_of(_FORM))
         if st.button("Make the mixture", key="mixture.make", type="primary", disabled=cannot_change() or is_faulty):
-            with explained():
+            with explain_problems():
                 _make({"name": name, "experts": members, "gate": gate})
 
 

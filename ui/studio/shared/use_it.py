@@ -1,17 +1,21 @@
-"""How an expert or a mixture is used from other programs: code and commands, ready to be copied."""
+"""How an expert or a mixture is used from other programs: code, commands, and its aliases."""
 
 from __future__ import annotations
 
 import streamlit as st
 
 from ui.present.model_use import completion_line, generate_line, notebook_lines, openai_lines
-from ui.present.text.formatting import spoken
+from ui.present.text.formatting import clock, plain, plain_with_code
 from ui.studio.job_views.job_view import show_form_and_job
-from ui.widgets.notices import explained
+from ui.widgets.charts_and_tables import show_table
+from ui.widgets.notices import apply, cannot_change, explain_problems
 from ui.widgets.on_demand import content_of
 from workbench.access.home_token import needs_token
+from workbench.answers.cards import AliasCard
+from workbench.registry import aliases
 from workbench.registry.aliases import list_aliases
 from workbench.registry.database import reading
+from workbench.schema.names import ALIAS_SIGN
 from workbench.settings import get_settings
 
 
@@ -40,7 +44,7 @@ def show_use(model: str, kind: str, is_enabled: bool = True) -> None:
     with command:
         st.code(generate_line(called), language="bash", wrap_lines=True)
     if needs_token(settings):
-        st.caption(spoken("The server requires the token that `workbench token` prints."))
+        st.caption(plain_with_code("The server requires the token that `workbench token` prints."))
 
 
 def show_job_popover(kind: str, field: str, model: str, label: str, icon: str = ":material/download:") -> None:
@@ -48,5 +52,56 @@ def show_job_popover(kind: str, field: str, model: str, label: str, icon: str = 
     key = f"popover.{kind}.{model}"
     box = st.popover(label, icon=icon, key=key, on_change="rerun")
     if content := content_of(box, key):
-        with content, explained():
+        with content, explain_problems():
             show_form_and_job(kind, {}, label, skip=(field,), given={(field,): model})
+
+
+def show_aliases(model: str) -> None:
+    """A popover with the aliases of a model, and the form that gives it one."""
+    with reading() as session:
+        every = aliases.list_aliases(session)
+    own = [one for one in every if one.model == model]
+    key, label = f"aliases.{model}", f"Aliases ({len(own)})" if own else "Aliases"
+    box = st.popover(label, icon=":material/label:", key=key, on_change="rerun")
+    if content := content_of(box, key):
+        with content:
+            _show_inside(model, every, own)
+
+
+def _show_inside(model: str, every: list[AliasCard], own_aliases: list[AliasCard]) -> None:
+    st.caption("An alias means one model at a time. Clients that use it need no change when you move it.")
+    for alias in own_aliases:
+        _show_alias(alias)
+    _show_form(model)
+    _show_family(every, own_aliases)
+
+
+def _show_alias(alias: AliasCard) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(plain(alias.name))
+        if st.button("Remove", key=f"alias.remove.{alias.name}", type="tertiary", disabled=cannot_change()):
+            apply(
+                lambda session: aliases.delete_alias(session, alias.name),
+                f"{alias.name} is removed; {alias.model} stays.",
+            )
+
+
+def _show_form(model: str) -> None:
+    with st.form(f"alias.{model}", clear_on_submit=True, border=False):
+        name = st.text_input("New alias", placeholder=f"law{ALIAS_SIGN}production")
+        if st.form_submit_button("Set the alias", disabled=cannot_change()):
+            apply(
+                lambda session: aliases.set_alias(session, name, model), lambda card: f"{card.name} means {model} now."
+            )
+
+
+def _show_family(every: list[AliasCard], own_aliases: list[AliasCard]) -> None:
+    stems = {_stem(one.name) for one in own_aliases}
+    family = [one for one in every if _stem(one.name) in stems]
+    if len(family) > len(own_aliases):
+        rows = [{"alias": one.name, "means": one.model, "since": clock(one.updated_at)} for one in family]
+        show_table(rows, "alias_family", "Aliases of the same name, and what each means")
+
+
+def _stem(alias: str) -> str:
+    return alias.rpartition(ALIAS_SIGN)[0]

@@ -17,7 +17,7 @@ from ui.present.forms.questions import Offers, QuestionForm, questions_of
 from ui.present.pages import JOBS, TRAIN
 from ui.present.text.formatting import listed, plain
 from ui.widgets.job_form import show_job_form
-from ui.widgets.notices import explained
+from ui.widgets.notices import explain_problems
 from workbench.answers.cards import JobCard
 from workbench.job_records.jobs import get_job
 from workbench.kinds.parse_spec import parse_spec
@@ -89,7 +89,7 @@ def offer_clone(job: JobCard) -> None:
 
 def read_clone(job_id: str, offers: Offers) -> Clone | None:
     """The clone of a job; None, with the reason on the page, where there is no such job or its kind is gone."""
-    with explained(), reading() as session:
+    with explain_problems(), reading() as session:
         job = get_job(session, job_id)
         taken = {*offers["mixture"], *offers["experts"], *offers["seed_model"]}
         taken |= {one.name for one in list_clusterings(session)} | {one.name for one in list_corpora(session)}

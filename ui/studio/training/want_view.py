@@ -25,9 +25,8 @@ from ui.present.text.formatting import duration, listed, plain, pluralize, size
 from ui.studio.forms.import_form import show_import
 from ui.studio.job_views.pending_jobs import unfinished_jobs
 from ui.widgets.address import choose_one
-from ui.widgets.data_table import NO_VALUE
-from ui.widgets.job_form import last_job
-from ui.widgets.probe import LOOK_SECONDS, advance, call_of
+from ui.widgets.charts_and_tables import NO_VALUE
+from ui.widgets.job_form import LOOK_SECONDS, advance, call_of, last_job
 from workbench.answers.cards import DomainCard
 from workbench.errors import BadSpecError, NotFoundError
 from workbench.formatting.number_format import DASH

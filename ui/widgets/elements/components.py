@@ -17,7 +17,7 @@ from ui.present.charts.token_view import CSS, DRAW, HTML, TokenData
 _HERE = Path(__file__).parent
 _ADVICE = (
     "The studio's server does not answer. If it was stopped, start it again with “workbench up”. "
-    "This page reconnects by itself, and jobs resume."
+    "This page reconnects automatically, and jobs resume."
 )
 
 

@@ -1,11 +1,12 @@
-"""The certificates of an expert's addition and removal, and the extraction test, as text and rows."""
+"""Reports as text and rows: certificates of additions and removals, extraction tests, few-shot classifications."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from workbench.formatting.number_format import perplexity, share
+from ui.present.text.formatting import pluralize
+from workbench.formatting.number_format import perplexity, share, weight
 from workbench.questions.removal import DomainRemoval, ExpertRemoval
 
 LABELS = {"with_expert": "+Expert", "without_expert": "–Expert", "without_domain": "–Domain"}  # as in DEMix table 7
@@ -121,9 +122,90 @@ def folder_rows(findings: Findings) -> list[dict[str, Any]]:
 def describe_new_expert(findings: Findings) -> str:
     """The single new expert compared with its parent; empty without scores."""
     sentences = []
-    for one in findings["alone"]:
+    for row in findings["alone"]:
         beside = (
-            f", its parent {perplexity(one['parent'])}" if one["parent"] is not None else ", its parent was not scored"
+            f", its parent {perplexity(row['parent'])}" if row["parent"] is not None else ", its parent was not scored"
         )
-        sentences.append(f"Alone on {one['domain']}: perplexity {perplexity(one['expert'])} per token{beside}.")
+        sentences.append(f"Alone on {row['domain']}: perplexity {perplexity(row['expert'])} per token{beside}.")
     return " ".join(sentences)
+
+
+VARIANT_TITLES = {
+    "chance": "random choice",
+    "alone": "single expert: {expert}",
+    "beside": "compared expert: {expert}",
+    "equal": "equal weights",
+    "cluster": "by cluster",
+    "updating": "by performance, updating",
+    "fixed": "by performance on demonstrations",
+    "fixed-validation": "by performance on validation examples",
+}
+_PLACES = ("first", "second", "third")
+
+
+def variant_label(row: Findings) -> str:
+    """The label of a row: a routing with its top-k, or an expert."""
+    routing = VARIANT_TITLES[row["way"]].format(expert=row["expert"])
+    if row["way"] in ("chance", "alone", "beside"):
+        return routing
+    return f"{routing}, {'all' if row['top_k'] is None else 'top-' + str(row['top_k'])}"
+
+
+def accuracy_rows(findings: Findings) -> list[dict[str, Any]]:
+    """One row for each variant: its accuracy (%) on every task and on average, with the bounds of the average."""
+    return [
+        {
+            "answered": variant_label(row),
+            **{f"{task} (%)": 100 * share["mean"] for task, share in row["tasks"].items()},
+            "average (%)": 100 * row["average"]["mean"],
+            "from": 100 * row["average"]["low"],
+            "to": 100 * row["average"]["high"],
+        }
+        for row in findings["rows"]
+    ]
+
+
+def task_rows(findings: Findings) -> list[dict[str, Any]]:
+    """One row for each task: what it is made of, and how many prompts did not fit."""
+    return [
+        {
+            "task": task["name"],
+            "labels": len(task["labels"]),
+            "training examples": task["num_train"],
+            "test examples": task["num_test"],
+            "prompts": task["num_prompts"],
+            "cut": task["num_cut"],
+            "demonstrations left": task["mean_shots"],
+        }
+        for task in findings["tasks"]
+    ]
+
+
+def cluster_rows(findings: Findings) -> list[dict[str, Any]]:
+    """One row for each task: the terms of the clusters whose experts weigh most; none without clusters (table 10)."""
+    return [
+        {
+            "task": task["name"],
+            **{
+                place: f"{', '.join(one['terms'][:3])} ({weight(one['share'])})"
+                for place, one in zip(_PLACES, task["clusters"], strict=False)
+            },
+        }
+        for task in findings["tasks"]
+        if task["clusters"]
+    ]
+
+
+def describe_settings(findings: Findings) -> str:
+    """The settings of the measurement."""
+    compared = "per token" if findings["normalise"] == "tokens" else "as they are"
+    bounds = (
+        f"; bounds are Student's {share(findings['confidence'])} intervals over the seeds"
+        if findings["num_seeds"] > 1
+        else ""
+    )
+    return (
+        f"{pluralize(findings['num_shots'], 'demonstration')} before each example, drawn again with each of "
+        f"{pluralize(findings['num_seeds'], 'seed')}; log-likelihoods of the labels' words are compared "
+        f"{compared}{bounds}."
+    )

@@ -147,12 +147,12 @@ _KEY = "overview.curves"
 def curves_of(experts: Sequence[ExpertCard]) -> dict[str, Sequence[float]]:
     """The losses by expert id, in order; nothing of an expert without a recorded curve."""
     known: dict[str, Sequence[float]] = st.session_state.setdefault(_KEY, {})
-    new = [one for one in experts if one.id not in known and one.job_id]
+    new = [expert for expert in experts if expert.id not in known and expert.job_id]
     if new:
         with reading() as session:
-            for one in new:
-                points = rows.metrics(session, str(one.job_id), f"dev_loss/{one.domain}")
-                known[one.id] = [point.value for point in points]
+            for expert in new:
+                points = rows.metrics(session, str(expert.job_id), f"dev_loss/{expert.domain}")
+                known[expert.id] = [point.value for point in points]
     return known
 
 
@@ -174,21 +174,21 @@ def show_numbers(have: Contents, mixture: MixtureCard | None) -> None:
         headlines.coverage_headline(have.domains, have.experts, mixture),
         headlines.last_headline(have.additions, have.mixtures, have.removals),
     )
-    for number, (column, one) in enumerate(zip(st.columns(3), shown, strict=True)):
+    for number, (column, headline) in enumerate(zip(st.columns(3), shown, strict=True)):
         with column, st.container(border=True, key=f"headline_{number}", height="stretch"):
-            _show(one, number)
+            _show(headline, number)
 
 
-def _show(one: Headline, number: int) -> None:
+def _show(headline: Headline, number: int) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.metric(one.label, one.value, width="content", height="content")
-        if one.beside:
-            colour = {True: "green", False: "red", None: "gray"}[one.is_good]
-            st.badge(plain(one.beside), color=colour)  # type: ignore[arg-type]
-    st.caption(plain(one.words))
-    if one.page:
+        st.metric(headline.label, headline.value, width="content", height="content")
+        if headline.beside:
+            colour = {True: "green", False: "red", None: "gray"}[headline.is_good]
+            st.badge(plain(headline.beside), color=colour)  # type: ignore[arg-type]
+    st.caption(plain(headline.sentence))
+    if headline.page:
         with st.container(key=f"small_link_{number}"):
-            st.page_link(one.page.script, label=one.link, icon="", query_params=dict(one.state))
+            st.page_link(headline.page.script, label=headline.link, icon="", query_params=dict(headline.state))
 
 
 def _best(have: Contents) -> Headline:
