@@ -23,7 +23,6 @@ from studies.tests.cbtm_worlds import (
 )
 from studies.tests.made_up_losses import losses_of
 from workbench_studies.cbtm.claims import STUDY, judge
-from workbench_studies.cbtm.divisions import divisions
 from workbench_studies.cbtm.measurements import CbtmMeasurements, Grouping, frozen, in_grid
 from workbench_studies.cbtm.names import (
     DENSE,
@@ -37,8 +36,7 @@ from workbench_studies.cbtm.names import (
     smaller,
     sparse,
 )
-from workbench_studies.cbtm.tables import by_budget, by_clusters, by_shape, by_update, efficiency
-from workbench_studies.cbtm.tasks import by_variant, routes
+from workbench_studies.cbtm.tables import findings_of
 from workbench_studies.core.verdicts import (
     CONTRADICTED,
     REPRODUCED,
@@ -58,6 +56,10 @@ RIGHT: dict[tuple[str, int | None], float] = {
     ("fixed-validation", None): 0.7,
 }
 PARTLY = [[80, 10, 5, 5], [30, 25, 25, 20]]  # law mostly in one cluster, code in none
+
+
+def table(name: str, evidence: CbtmMeasurements) -> list[Any]:
+    return list(findings_of(evidence)["tables"][name])
 
 
 def world(changed: Mapping[System, float] | None = None) -> CbtmMeasurements:
@@ -163,7 +165,6 @@ def test_draws_that_show_no_difference_are_undecided(shown: dict[str, Any], why:
         )
         assert verdict.mark == UNDECIDED
         assert verdict.why.startswith("Undecided: ")
-        assert verdict.is_undecided
         assert why in verdict.why
 
 
@@ -178,7 +179,7 @@ def test_table_8_is_not_testable_where_there_are_not_as_many_labels_as_clusters(
 def test_the_table_of_divisions_says_how_many_updates_each_model_makes() -> None:
     size = replace(SUBJECT.budget, training=replace(SUBJECT.budget.training, num_steps=90, sequences_per_domain=8))
     subject = SUBJECT.model_copy(update={"domains": DOMAINS[:3], "budget": size})
-    rows = {row["models"]: row["updates"] for row in divisions(replace(world(), subject=subject))}
+    rows = {row["models"]: row["updates"] for row in table("divisions", replace(world(), subject=subject))}
     assert rows == {
         "1 cluster": 90,
         "4 clusters": 90,
@@ -199,7 +200,7 @@ def test_ablations_are_held_against_arms_of_their_own_budget() -> None:
     result = marks(replace(evidence_of(losses_of(nats, DOMAINS, own=0.002)), subject=less))
     judged = [mark for shown, mark in result.items() if shown.startswith(("Figure 13: 4", "§7.2: with", "Table 8"))]
     assert judged == [REPRODUCED] * 5
-    rows = divisions(replace(evidence_of(losses_of(nats, DOMAINS)), subject=less))
+    rows = table("divisions", replace(evidence_of(losses_of(nats, DOMAINS)), subject=less))
     assert {row["models"]: row["ours"] is not None for row in rows} == {
         "1 cluster": True,
         "4 clusters": True,
@@ -218,7 +219,7 @@ def test_a_size_of_one_shape_and_one_number_says_what_it_lacks() -> None:
     result = judge(replace(evidence, subject=SUBJECT.model_copy(update={"budget": plain})))
     lacking = [one for one in result if one.mark == UNTESTABLE and not one.claim.sentence.startswith("“")]
     assert [one.claim.where for one in lacking] == ["Figure 13", "§7.2", "Figure 7", "Figure 7", "Figure 11"]
-    assert by_shape(replace(evidence, subject=SUBJECT.model_copy(update={"budget": plain}))) == []
+    assert table("shapes", replace(evidence, subject=SUBJECT.model_copy(update={"budget": plain}))) == []
 
 
 @pytest.mark.parametrize(
@@ -231,14 +232,14 @@ def test_times_of_updates_turn_their_claims(key: str, seconds: float | None, mar
     result = {one.claim.sentence: one for one in judge(evidence) if one.claim.where == "Figure 8"}
     verdict = next(one for sentence, one in result.items() if ("mixture" in sentence) == (key == "moe"))
     assert verdict.mark == mark
-    rows = {row["models"]: row["ours"] for row in by_update(evidence)}
+    rows = {row["models"]: row["ours"] for row in table("updates", evidence)}
     assert rows.get("mixture of experts" if key == "moe" else "4 clusters") == (
         seconds and pytest.approx(seconds, rel=0.01)
     )
 
 
 def test_the_operations_of_both_shapes_stand_beside_their_perplexities() -> None:
-    rows = by_shape(world())
+    rows = table("shapes", world())
     assert [(row["experts"], row["models used"]) for row in rows] == [
         ("smaller", 1),
         ("smaller", 4),
@@ -286,7 +287,7 @@ def test_a_family_without_a_mixture_of_experts_says_so() -> None:
     result = [one for one in judge(without) if one.claim.where == "Figure 12"]
     assert {one.mark for one in result} == {UNTESTABLE}
     assert sum("transformers has no mixture" in one.why for one in result) == 3
-    assert by_budget(without) == []
+    assert table("upcycled", without) == []
 
 
 def test_labels_of_texts_that_were_cut_are_drawn_by_full_texts() -> None:
@@ -315,11 +316,11 @@ def _width(evidence: CbtmMeasurements, claim: str) -> float:
 
 def test_accuracies_stand_beside_the_papers_and_tasks_beside_their_clusters() -> None:
     evidence = evidence_of({}, None, answers(RIGHT))
-    rows = {(row["answers"], row["of"]): row for row in by_variant(evidence)}
+    rows = {(row["answers"], row["of"]): row for row in table("tasks", evidence)}
     assert rows["Dense", ""]["ours"] == pytest.approx(50)
     assert (rows["Dense", ""]["paper"], rows["cluster routing", "all"]["paper"]) == (66.2, 69.9)
     assert rows["Dense", ""]["low"] < 50 < rows["Dense", ""]["high"]
-    assert routes(evidence) == [{"task": task, "1st": "a, b, c", "2nd": "e"} for task in ("news", "mood")]
+    assert table("routes", evidence) == [{"task": task, "1st": "a, b, c", "2nd": "e"} for task in ("news", "mood")]
 
 
 def test_one_out_of_domain_expert_that_wins_in_one_cluster_of_one_seed_breaks_the_diagonal() -> None:
@@ -352,7 +353,7 @@ def test_equal_sizes_are_no_effect_of_balancing() -> None:
 
 
 def test_the_speed_up_is_interpolated_between_the_budgets() -> None:
-    result = {row["clusters"]: row for row in efficiency(world())}
+    result = {row["clusters"]: row for row in table("efficiency", world())}
     assert result[1]["speed-up at Dense's last perplexity"] == pytest.approx(1.0)
     assert 1.2 < result[4]["speed-up at Dense's last perplexity"] < 1.8
     assert result[4]["TFLOPs of all"] == pytest.approx(result[1]["TFLOPs of all"])  # §A.2
@@ -363,7 +364,7 @@ def test_the_papers_numbers_stand_beside_the_arms_that_it_has() -> None:
     assert printed(8, 8) == 13.24
     assert printed(32, 1, 1.0) == 13.55
     assert (printed(16, 16), printed(2, 2, 0.01)) == (None, 13.60)
-    rows = [row["paper"] for row in by_clusters(world()) if row["budget"] == "whole"]
+    rows = [row["paper"] for row in table("clusters", world()) if row["budget"] == "whole"]
     assert rows == [PAPER["dense"], 13.50, None, 13.24]
 
 

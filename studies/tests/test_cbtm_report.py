@@ -19,14 +19,14 @@ from studies.tests.cbtm_worlds import (
 )
 from studies.tests.made_up_losses import losses_of
 from workbench_studies.cbtm.names import System, balanced
-from workbench_studies.cbtm.report import REPORT, best_words, reasons
+from workbench_studies.cbtm.report import best_words, reasons
 from workbench_studies.core.averages import Place
 from workbench_studies.core.findings import Circumstances, JobFacts
 from workbench_studies.core.measurements import Measurements
 from workbench_studies.core.report import not_reproduced
 from workbench_studies.papers.catalog import CBTM
 from workbench_studies.papers.markdown import markdown
-from workbench_studies.papers.page import charts, page
+from workbench_studies.papers.page import charts
 
 BUDGET = {
     "shape": asdict(SIZE.shape),
@@ -68,42 +68,12 @@ def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:
     assert own.count(" tokens") == 2
 
 
-def test_every_section_and_chart_stands_in_markdown_and_on_the_page() -> None:
-    result = findings()
-    text, html = markdown(result), page(result)
-    assert text.startswith("# C-BTM replicated: rep (tiny, 2 seeds)")
-    for section in REPORT.sections(result):
-        assert f"## {section.title}" in text
-        assert f"<h2>{section.title}</h2>".replace("§", "§") in html
-    assert set(charts(result)) == {
-        "clusters",
-        "active",
-        "upcycled",
-        "numbers",
-        "shapes",
-        "updates",
-        "temperature",
-        "ratios",
-        "labels",
-        "sizes",
-    }
-    assert all(f'id="chart-{name}"' in html for name in charts(result))
-    assert all(chart.title and chart.words and chart.rows for chart in charts(result).values())
-
-
 def test_lines_of_the_temperature_chart_are_the_columns_that_stand_beside_one_of_the_paper() -> None:
     result = findings()
     for row in result["tables"]["9"]:
         row["a column without the paper's"] = 1.0
     drawn = charts(result)["temperature"].figure
     assert [line.name for line in drawn.data] == ["top-1", "top-2", "all"]
-
-
-def test_nothing_measured_is_a_report_without_charts() -> None:
-    result = shown(evidence_of({}), JobFacts("Train", "train-expert", "failed", 1.0))
-    assert charts(result) == {}
-    assert "Train (failed)" in markdown(result)
-    assert "The clusters do not exist yet." in page(result)
 
 
 def test_the_calibrated_reading_is_named_ours_and_judges_no_claim() -> None:

@@ -17,6 +17,7 @@ from engine.inference.scores import mix_scores, perplexity
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.cluster_gate_grid import cluster_gate_grid
 from engine.mixing.posterior import PosteriorGate
+from studies.tests.score_files import BLOCK, COUNTS, write_scores
 from workbench_studies.cbtm.measurements import (
     CbtmMeasurements,
     DistanceKey,
@@ -38,11 +39,11 @@ from workbench_studies.cbtm.names import (
     sparse,
 )
 from workbench_studies.cbtm.spec import ReplicateCbtm
-from workbench_studies.core.calibration import of_its_text
+from workbench_studies.core.calibration import best_expert
 from workbench_studies.core.findings import text_rows
 from workbench_studies.core.measurements import Loaded, ScoreKey, Stored
 
-BLOCK, TEST, DEV = 16, 160, 80
+TEST, DEV = COUNTS.values()
 SIZE = replace(
     SIZES["smoke"],
     training=TrainingConfig(block_size=BLOCK),
@@ -59,19 +60,10 @@ RUN, MAIN = CbtmRun("rep", 0), SUBJECT.main
 @pytest.fixture
 def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
     """Scores of the dense model, four clusters and the seed model everywhere; of the clusters at home, too."""
-    draw, result = np.random.default_rng(0), {}
     experts = [RUN.seed_expert, *RUN.experts(DENSE, SUBJECT.domains), *RUN.experts(MAIN, SUBJECT.domains)]
     experts += [RUN.moe_expert(DENSE), RUN.moe_expert(DENSE_AT_LESS), RUN.average_expert(MAIN)]
     texts = [*SUBJECT.everywhere, *RUN.domains(MAIN, SUBJECT.domains)]
-    for expert, domain, split in [(e, d, s) for e in experts for d in texts for s in ("test", "dev")]:
-        count = TEST if split == "test" else DEV
-        folder = tmp_path / f"{len(result)}"
-        folder.mkdir()
-        np.save(folder / "logprobs.npy", draw.normal(-4, 1, count).astype(np.float32))
-        np.save(folder / "documents.npy", np.arange(-(-count // BLOCK), dtype=np.int32) // 2)
-        (folder / "scores.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": count}))
-        result[expert, domain, split] = Stored(ArtifactRef(folder, ""), count)
-    return result
+    return write_scores(tmp_path, ((e, d, s) for e in experts for d in texts for s in ("test", "dev")))
 
 
 @pytest.fixture
@@ -226,4 +218,4 @@ def test_without_dev_scores_there_is_no_calibrated_reading(
 
 def test_the_model_left_out_of_a_domain_is_the_one_that_fits_its_text_best() -> None:
     logprobs_EX = torch.tensor([[-2.0, -2.0], [-1.0, -1.5], [-3.0, -1.0]])
-    assert of_its_text(0, Loaded(logprobs_EX, np.zeros(1, dtype=np.int64))) == {1}
+    assert best_expert(Loaded(logprobs_EX, np.zeros(1, dtype=np.int64))) == 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobs.attempt.attempt import run_here
-from jobs.queue.local_runner import cards_of
+from jobs.queue.tasks import cards_of
 from ui.cli.app import main
 from workbench.job_records import jobs, leases
 from workbench.registry.database import reading, transaction

@@ -294,15 +294,6 @@ def test_what_the_time_leaves_out_is_reported() -> None:
     assert "1 more belong to another replication" in text
 
 
-def test_every_section_stands_in_markdown_and_on_the_page() -> None:
-    result = findings(losses_of({NAIVE: 3.0, DENSE: 3.2}, DOMAINS), training("demix", 0, 3.0))
-    text, html = markdown(result), page(result)
-    for section in REPORT.sections(result):
-        assert f"## {section.title}" in text
-        assert f"<h2>{section.title}</h2>" in html
-    assert set(charts(result)) == {"curves"}
-
-
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a | b"])
 def test_a_name_cannot_become_a_tag_or_end_a_cell(name: str) -> None:
     result = findings({}, jobs=(JobFacts(name, "evaluate", "done", 1.0),))

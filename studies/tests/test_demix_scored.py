@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +12,11 @@ import torch
 from engine.analysis.calibration import DevText, calibrate_from_equal_priors
 from engine.analysis.inference_modes import compare_inference_modes
 from engine.config import TrainingConfig
-from engine.files import ArtifactRef
 from engine.inference.scores import full_blocks, mix_scores, perplexity
 from engine.mixing.evidence import READINGS
 from engine.mixing.posterior import PosteriorGate, estimate_prior
 from studies.tests.demix_worlds import calibration
+from studies.tests.score_files import BLOCK, COUNTS, write_scores
 from workbench_studies.core.calibration import Fit
 from workbench_studies.core.measurements import ScoredText, ScoreKey, Stored
 from workbench_studies.demix.measurements import DemixMeasurements
@@ -37,7 +36,7 @@ from workbench_studies.demix.names import (
 )
 from workbench_studies.demix.spec import ReplicateDemix
 
-BLOCK, TEST, DEV = 16, 160, 80
+TEST, DEV = COUNTS.values()
 SIZE = replace(SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=TEST, prior_blocks=DEV // BLOCK)
 TEXTS = {"domains": ["law", "sea"], "novel": ["poems"], "removed": ["law"]}
 SUBJECT = ReplicateDemix(name="rep", seeds=1, budget=SIZE, **TEXTS)
@@ -48,19 +47,10 @@ MODES: tuple[Variant, ...] = ("average", "uniform", "updating", "cached")
 @pytest.fixture
 def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
     """Scores of the DEMix experts everywhere, of Dense on test text, and of law's absence."""
-    draw, result = np.random.default_rng(0), {}
     demix = [(expert, split) for expert in RUN.experts("demix", SUBJECT.domains) for split in ("test", "dev")]
     others = [(RUN.expert("dense", "law"), "test"), (f"{RUN.without('law')}/sea", "test"), (RUN.added("poems"), "test")]
-    for expert, split in [*demix, *others]:
-        for domain in SUBJECT.everywhere:
-            count = TEST if split == "test" else DEV
-            folder = tmp_path / f"{len(result)}"
-            folder.mkdir()
-            np.save(folder / "logprobs.npy", draw.normal(-4, 1, count).astype(np.float32))
-            np.save(folder / "documents.npy", np.arange(-(-count // BLOCK), dtype=np.int32) // 2)
-            (folder / "scores.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": count}))
-            result[expert, domain, split] = Stored(ArtifactRef(folder, ""), count)
-    return result
+    every = [*demix, *others]
+    return write_scores(tmp_path, ((expert, domain, split) for expert, split in every for domain in SUBJECT.everywhere))
 
 
 def measured(scores: dict[ScoreKey, Stored]) -> DemixMeasurements:
@@ -162,7 +152,7 @@ def test_a_belief_holds_the_posteriors_of_the_development_text(scores: dict[Scor
 def test_hits_are_read_beside_the_scores_and_are_none_where_they_were_not_counted(
     scores: dict[ScoreKey, Stored],
 ) -> None:
-    text, counted = ScoredText(SUBJECT.budget, "law", scores), RUN.experts("demix", SUBJECT.domains)[0]
+    text, counted = ScoredText(DemixMeasurements(SUBJECT), RUN, "law", scores), RUN.experts("demix", SUBJECT.domains)[0]
     assert text.hits(counted) is None
     assert text.hits("nobody") is None
     right = np.random.default_rng(1).random(TEST) < 0.3

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from statistics import fmean
+from typing import Any
 
 import pytest
 
@@ -22,11 +23,15 @@ from workbench_studies.mode import arms
 from workbench_studies.mode.claims import STUDY, ModeCase, best_has_more, judge
 from workbench_studies.mode.measurements import ModeMeasurements
 from workbench_studies.mode.names import BACKBONE, Arm
-from workbench_studies.mode.tables import PAPER, by_method, by_rank, by_steps
+from workbench_studies.mode.tables import PAPER, findings_of
 
 SHAPES, RANKS, MORE = arms.by_shape(SIZE), arms.by_rank(SIZE), arms.in_more_layers(SIZE)
 LORA, MODE = arms.by_sequences(SIZE).values()
 MIXED = arms.by_mixture(SIZE)
+
+
+def table(name: str, evidence: ModeMeasurements) -> list[Any]:
+    return list(findings_of(evidence)["tables"][name])
 
 
 def world(changed: Mapping[Arm, Accuracies] | None = None) -> ModeMeasurements:
@@ -148,7 +153,7 @@ def test_equal_models_seldom_differ_by_the_best_of_several() -> None:
         verdict = best_of(evidence, many, {1: other})
         ours += verdict.estimate is not None and verdict.estimate.low > 0
         means = {arm: result.value for arm in many.values() if (result := evidence.accuracy(arm, ["law"]))}
-        lead = evidence.lead(max(means, key=lambda arm: means[arm]), other, ["law"])
+        lead = evidence.difference(max(means, key=lambda arm: means[arm]), other, ["law"])
         naive += lead is not None and lead.low > 0
     assert ours <= 4 < naive
 
@@ -167,7 +172,7 @@ def test_the_best_of_several_is_chosen_in_the_seeds_that_all_of_them_have() -> N
 
 
 def test_an_average_is_of_both_targets_and_what_is_retained_in_percent() -> None:
-    row = next(row for row in by_method(world()) if row["model"] == "full fine-tuning")
+    row = next(row for row in table("1", world()) if row["model"] == "full fine-tuning")
     assert [row[f"on {domain}"] for domain in SUBJECT.judged] == pytest.approx([45, 45, 43], abs=0.2)
     assert row["average"] == pytest.approx(fmean([45, 45, 43]), abs=0.2)
     assert row["low"] < row["average"] < row["high"]
@@ -175,19 +180,19 @@ def test_an_average_is_of_both_targets_and_what_is_retained_in_percent() -> None
 
 
 def test_parameters_are_those_of_the_backbone_and_what_was_added() -> None:
-    rows = {row["model"]: row["parameters"] for row in by_method(world())}
+    rows = {row["model"]: row["parameters"] for row in table("1", world())}
     assert rows["MoDE with 2 fresh experts"] == 9000 + 2 * 1000
     assert rows["LoRA of rank 16"] == 9000 + 1000
 
 
 def test_steps_count_the_trainings_of_both_experts() -> None:
-    rows = {row["model"]: row["steps in all"] for row in by_steps(world())}
+    rows = {row["model"]: row["steps in all"] for row in table("steps", world())}
     assert set(rows.values()) == {3 * SIZE.training.num_steps}
 
 
 def test_a_rank_is_no_learning_rate() -> None:
     assert {arm.lora.alpha / arm.lora.rank for arm in RANKS.values() if arm.lora} == {2.0}
-    assert [row["rank"] for row in by_rank(world())] == [8, 16, 64, 16, 16, 16]
+    assert [row["rank"] for row in table("2", world())] == [8, 16, 64, 16, 16, 16]
 
 
 def test_the_papers_numbers_agree_with_its_own_averages_but_for_those_named() -> None:
@@ -230,7 +235,7 @@ def test_ranks_that_stand_in_for_the_papers_are_called_so() -> None:
 
 def test_every_row_of_tables_2_and_3_has_the_columns_of_the_paper() -> None:
     fewer = SUBJECT.model_copy(update={"budget": replace(SIZE, ranks=(2, 8))})
-    rows = by_rank(replace(world(), subject=fewer))
+    rows = table("2", replace(world(), subject=fewer))
     assert [row["paper: Code"] for row in rows] == [
         None,
         *(PAPER["table_2"][name][0] for name in ("8", "16", "ffn", "embeddings", "both")),

@@ -79,21 +79,6 @@ def test_the_summary_has_the_numbers_of_the_first_verdict_and_its_interval() -> 
     assert any(with_interval(first) in words and first["mark"] in words for words in summary.words)
 
 
-def test_every_section_and_chart_stands_in_markdown_and_on_the_page() -> None:
-    result = findings()
-    text, html = markdown(result), page(result)
-    assert text.startswith("# MoDE replicated: rep (tiny, 2 seeds)")
-    for section in REPORT.sections(result):
-        assert f"## {section.title}" in text
-        assert f"<h2>{section.title}</h2>" in html
-    assert set(charts(result)) == {"methods", "parameters", "sequences", "mixture"}
-    assert all(f'id="chart-{name}"' in html for name in charts(result))
-    assert all(chart.title and chart.words and chart.rows for chart in charts(result).values())
-    assert "Here cs stands for Math, law for Code and books for English." in text
-    assert "49.50 − 47.95 = 1.55" in text
-    assert "cached priors from at most" not in text
-
-
 def test_titles_of_charts_say_what_their_numbers_say() -> None:
     drawn = charts(findings())
     assert drawn["sequences"].title == "With 128 and all training sequences MoDE is above LoRA, with 16 below"
@@ -216,10 +201,3 @@ def test_what_cannot_be_tested_says_why() -> None:
     for claim in shown(evidence_of({}))["claims"]:
         assert claim["mark"] == "not testable here"
         assert claim["why"]
-
-
-def test_nothing_measured_is_a_report_without_charts() -> None:
-    result = shown(evidence_of({}), JobFacts("Train", "train-mode", "failed", 1.0))
-    assert charts(result) == {}
-    assert "Train (failed)" in markdown(result)
-    assert "is not known yet" in page(result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,15 +9,14 @@ import numpy as np
 import pytest
 
 from engine.config import TrainingConfig
-from engine.files import ArtifactRef
+from studies.tests.score_files import BLOCK, COUNTS, write_scores
 from workbench_studies.core.measurements import ScoreKey, Stored
 from workbench_studies.mode.arms import SIZES, table_1
 from workbench_studies.mode.measurements import ModeMeasurements
 from workbench_studies.mode.names import BACKBONE, ModeRun
 from workbench_studies.mode.spec import ReplicateMode
 
-BLOCK, TEST = 16, 160
-SIZE = replace(SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=TEST)
+SIZE = replace(SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=COUNTS["test"])
 DOMAINS = ["books", "cs", "law", "wiki"]
 SUBJECT = ReplicateMode(
     name="rep", seeds=1, domains=DOMAINS, novel=["sea"], budget=SIZE, targets=["cs", "law"], retention="books"
@@ -29,17 +27,8 @@ RUN, ROWS = ModeRun("rep", 0), table_1(SIZE)
 @pytest.fixture
 def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
     """Of the backbone and of table 1 everywhere."""
-    draw, result = np.random.default_rng(0), {}
     experts = [RUN.expert(arm, SUBJECT.targets) for arm in (BACKBONE, *ROWS.values())]
-    for expert, domain in [(e, d) for e in experts for d in SUBJECT.everywhere]:
-        folder = tmp_path / f"{len(result)}"
-        folder.mkdir()
-        np.save(folder / "logprobs.npy", draw.normal(-4, 1, TEST).astype(np.float32))
-        np.save(folder / "hits.npy", draw.random(TEST) < 0.3)
-        np.save(folder / "documents.npy", np.arange(TEST // BLOCK, dtype=np.int32) // 2)
-        (folder / "scores.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": TEST}))
-        result[expert, domain, "test"] = Stored(ArtifactRef(folder, ""), TEST)
-    return result
+    return write_scores(tmp_path, ((e, d, "test") for e in experts for d in SUBJECT.everywhere), with_hits=True)
 
 
 def measured(scores: dict[ScoreKey, Stored]) -> ModeMeasurements:

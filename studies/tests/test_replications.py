@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import CorpusError
-from jobs.plans.plan import place
+from jobs.queue.submit import place
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs, leases
 from workbench.job_records.preconditions import kind_of

@@ -71,7 +71,7 @@ def test_one_seed_says_reproduced_too_often_where_seeds_differ_so_it_is_flagged(
     assert rate(1, 0.0) <= 100 * (0.025 + CHANCE)
     assert rate(1, 3.0) > 20
     verdict = is_below(CLAIM, estimate_mean(Draws(50), "law", [(np.arange(5.0) - 9, np.arange(5))]))
-    assert (verdict.mark, verdict.is_one_seed) == (REPRODUCED, True)
+    assert (verdict.mark, verdict.as_dict()["is_one_seed"]) == (REPRODUCED, True)
 
 
 def test_what_differs_is_detected_the_more_surely_the_more_seeds_there_are() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from workbench.formatting.palette import COLOURS
 from workbench_studies.cbtm.report import best_words
 from workbench_studies.cbtm.tables import column
 from workbench_studies.core.drawing import (
     Chart,
     Draw,
     Rows,
-    add_interval_line,
+    add_lines,
+    colour,
     double,
     figure,
     grouped,
@@ -21,12 +21,14 @@ from workbench_studies.core.drawing import (
 )
 from workbench_studies.core.findings import Findings
 
+_DENSE = "1 clusters"
+
 
 def _lines(
     findings: Findings,
     table: str,
     x: str,
-    name: Callable[[Mapping[str, object]], str],
+    name: str,
     title: Callable[[Findings, Mapping[str, Rows]], str],
     x_title: str = "",
     is_doubled: bool = True,
@@ -35,15 +37,9 @@ def _lines(
     rows = [row for row in findings["tables"].get(table, ()) if row[x] and row["ours"] is not None]
     if not rows:
         return None
-    drawn = figure(x_title or x, "perplexity per token", better="lower")
-    lines: dict[str, Rows] = {}
-    for row in rows:
-        lines.setdefault(name(row), []).append(row)
-    for place, (label, line) in enumerate(lines.items()):
-        add_interval_line(drawn, line, x, label, COLOURS[place % len(COLOURS)])
-    if is_doubled:
-        double(drawn)
-    return Chart(drawn, title(findings, lines), rows)
+    lines = {"Dense" if line == _DENSE else line: of_line for line, of_line in grouped(rows, name).items()}
+    drawn = add_lines(figure(x_title or x, "perplexity per token", better="lower"), lines, x, "ours")
+    return Chart(double(drawn) if is_doubled else drawn, title(findings, lines), rows)
 
 
 def _active_title(_: Findings, lines: Mapping[str, Rows]) -> str:
@@ -62,24 +58,21 @@ def _last_values(start: str, _: Findings, lines: Mapping[str, Rows]) -> str:
 def _shapes_title(_: Findings, lines: Mapping[str, Rows]) -> str:
     """The gain of clusters over one model, for each shape."""
     gains = []
-    for (shape,), line in grouped([row for each in lines.values() for row in each], ("experts",)).items():
+    for shape, line in grouped([row for each in lines.values() for row in each], "{experts}").items():
         one, *others = {(row["models"], row["models used"]): row["ours"] for row in line}.values()
-        gains.append(f"{one - others[0]:+.2f} where experts are {shape}" if others else "")
-    return f"Clusters gain {' and '.join(filter(None, gains))}" if any(gains) else "Perplexity by operations"
+        gains += [f"{one - others[0]:+.2f} where experts are {shape}"] if others else []
+    return f"Clusters gain {' and '.join(gains)}" if gains else "Perplexity by operations"
 
 
 def _updates(findings: Findings) -> Chart | None:
     rows: Rows = findings["tables"].get("updates", [])
     if not rows:
         return None
-    drawn = figure("clusters", "seconds of an update", better="lower")
-    *arms, last = rows
-    is_upcycled = last["models"] == "mixture of experts"
-    add_interval_line(drawn, arms if is_upcycled else rows, "clusters", "the slowest model", COLOURS[0])
-    if is_upcycled:
-        add_interval_line(drawn, [last], "clusters", str(last["models"]), COLOURS[1])
-    times = ", ".join(f"{row['models']} {row['ours']:.3f} s" for row in rows)
-    return Chart(double(drawn), times, rows)
+    lines = {"the slowest model": rows}
+    if (last := rows[-1])["models"] == "mixture of experts":
+        lines = {"the slowest model": rows[:-1], last["models"]: [last]}
+    drawn = add_lines(figure("clusters", "seconds of an update", better="lower"), lines, "clusters", "ours")
+    return Chart(double(drawn), ", ".join(f"{row['models']} {row['ours']:.3f} s" for row in rows), rows)
 
 
 def _temperature(findings: Findings) -> Chart | None:
@@ -87,27 +80,18 @@ def _temperature(findings: Findings) -> Chart | None:
     names = [name for name in rows[0] if column(name) in rows[0]] if rows else []
     if not names or any(row[names[-1]] is None for row in rows):
         return None
-    drawn = figure("temperature T", "perplexity per token", better="lower")
+    drawn = figure("temperature T", "perplexity per token", better="lower").update_xaxes(type="log")
     for place, name in enumerate(names):
-        line = {"color": COLOURS[place % len(COLOURS)]}
-        drawn.add_scatter(
-            x=[row["T"] for row in rows], y=[row[name] for row in rows], name=name, mode="lines+markers", line=line
-        )
-    drawn.update_xaxes(type="log")
+        add_lines(drawn, {name: rows}, "T", name, {"line": {"color": colour(place)}})
     best = min(rows, key=lambda row: row[names[-1]])
-    title = f"With all models, T = {best['T']:g} has the least perplexity"
-    return Chart(drawn, title, rows)
+    return Chart(drawn, f"With all models, T = {best['T']:g} has the least perplexity", rows)
 
 
 def _ratios(findings: Findings) -> Chart | None:
     table = findings["pictures"]["ratios"]
     if table is None:
         return None
-    numbers = [str(number) for number in range(len(table))]
-    chart = ratio_heatmap(table, numbers, ("cluster", "expert"), "the cluster's own expert")
-    chart.figure.update_xaxes(type="category")  # clusters are called by numbers, which are names and no amounts
-    chart.figure.update_yaxes(type="category")
-    return chart
+    return ratio_heatmap(table, [*map(str, range(len(table)))], ("cluster", "expert"), "the cluster's own expert")
 
 
 def _labels(findings: Findings) -> Chart | None:
@@ -116,73 +100,62 @@ def _labels(findings: Findings) -> Chart | None:
         return None
     numbers = [str(number) for number in range(len(overlap["shares"][0]))]
     mostly = sum(max(row) > 0.5 for row in overlap["shares"])
-    title = f"{mostly} of {len(overlap['labels'])} labels lie mostly in one cluster: read a row"
     rows = [
         {"label": label, "cluster": number, "share": share}
         for label, row in zip(overlap["labels"], overlap["shares"], strict=True)
         for number, share in zip(numbers, row, strict=True)
     ]
     drawn = heatmap(overlap["shares"], numbers, overlap["labels"], "cluster", "label", "share")
-    drawn.update_xaxes(type="category")
-    return Chart(drawn, title, rows)
+    return Chart(drawn, f"{mostly} of {len(overlap['labels'])} labels lie mostly in one cluster: read a row", rows)
 
 
 def _sizes(findings: Findings) -> Chart | None:
     sizes: Mapping[str, list[list[int]]] = findings["pictures"]["sizes"]
     if not all(sizes.values()):
         return None
-    drawn = figure("clusters", "held-out documents in a cluster")
-    for place, (name, seeds) in enumerate(sizes.items()):
-        every = [size for one in seeds for size in one]
-        drawn.add_box(y=every, name=name, boxpoints="all", marker={"color": COLOURS[place]})
-    drawn.update_layout(showlegend=False)
-    widths = {name: max(max(one) - min(one) for one in seeds) for name, seeds in sizes.items()}
-    title = f"Sizes differ by up to {widths['balanced']:,} documents after balancing, {widths['unbalanced']:,} without"
     rows = [
         {"clusters": name, "seed": seed, "cluster": number, "documents": size}
         for name, seeds in sizes.items()
         for seed, one in enumerate(seeds)
         for number, size in enumerate(one)
     ]
+    drawn = figure("clusters", "held-out documents in a cluster").update_layout(showlegend=False)
+    for place, (name, own) in enumerate(grouped(rows, "{clusters}").items()):
+        every = [row["documents"] for row in own]
+        drawn.add_box(y=every, name=name, boxpoints="all", marker={"color": colour(place)})
+    widths = {name: max(max(one) - min(one) for one in seeds) for name, seeds in sizes.items()}
+    title = f"Sizes differ by up to {widths['balanced']:,} documents after balancing, {widths['unbalanced']:,} without"
     return Chart(drawn, title, rows)
 
 
 CHARTS: Mapping[str, Draw] = {
     "clusters": partial(
-        _lines,
-        table="clusters",
-        x="clusters",
-        name=lambda row: str(row["budget"]),
-        title=lambda findings, _: best_words(findings),
+        _lines, table="clusters", x="clusters", name="{budget}", title=lambda findings, _: best_words(findings)
     ),
     "active": partial(
         _lines,
         table="active",
         x="models asked",
         x_title="models used at each token",
-        name=lambda row: "Dense" if row["clusters"] == 1 else f"{row['clusters']} clusters",
+        name="{clusters} clusters",
         title=_active_title,
     ),
     "upcycled": partial(
         _lines,
         table="upcycled",
         x="tokens after branching",
-        name=lambda row: str(row["model"]),
+        name="{model}",
         title=partial(_last_values, "With the most tokens"),
         is_doubled=False,
     ),
     "numbers": partial(
-        _lines,
-        table="numbers",
-        x="clusters",
-        name=lambda row: str(row["made"]),
-        title=partial(_last_values, "With the most clusters"),
+        _lines, table="numbers", x="clusters", name="{made}", title=partial(_last_values, "With the most clusters")
     ),
     "shapes": partial(
         _lines,
         table="shapes",
         x="GFLOPs with the seed model",
-        name=lambda row: f"{row['experts']}: {row['models used']} of {row['models']}",
+        name="{experts}: {models used} of {models}",
         title=_shapes_title,
         is_doubled=False,
     ),

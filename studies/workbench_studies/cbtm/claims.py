@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from engine.statistics.estimates import Estimate, Floats
+from engine.statistics.estimates import Floats
 from workbench_studies.cbtm.divisions import held_out
 from workbench_studies.cbtm.measurements import SPARSE, CbtmMeasurements, few_smaller, frozen, in_grid
 from workbench_studies.cbtm.names import (
@@ -58,7 +58,14 @@ def _cases(measured: CbtmMeasurements) -> Mapping[str, Sequence[CbtmCase]]:
     )
     return {
         "": [main],
-        "clusters": [_of_clusters(main, number) for number in size.clusters if number > 1],
+        "clusters": [
+            main.also(
+                {"clusters": System(balanced(number))},
+                {"clusters": balanced(number), "printed": _against(balanced(number), number, PAPER["dense"], "<")},
+            )
+            for number in size.clusters
+            if number > 1
+        ],
         "few": [
             main.also(
                 {"few": sparse(arm, number)},
@@ -69,9 +76,15 @@ def _cases(measured: CbtmMeasurements) -> Mapping[str, Sequence[CbtmCase]]:
         "one of many": [_of_many(main, most, number) for number in of_many if number == 1],
         "few of many": [_of_many(main, most, number) for number in of_many if number > 1],
         "four of many": [_of_many(main, most, 4)] if most.num_models > max(SPARSE) else [],
-        "temperature": [_at_temperature(main, one) for one in (min(TEMPERATURES), softest)],
+        "temperature": [
+            main.also(
+                {"temperature": in_grid(arm, every, one)},
+                {"temperature": f"{one:g}", **_cells(arm, (every, T), (every, one))},
+            )
+            for one in (min(TEMPERATURES), softest)
+        ],
         "softest": [soft] if in_table is None or in_table > PAPER["dense"] else [],  # of two clusters it has less
-        "softest few": [soft.also({}, {"printed": _cells(arm, (2, softest), (every, softest))})] if every > 2 else [],
+        "softest few": [soft.also({}, _cells(arm, (2, softest), (every, softest)))] if every > 2 else [],
         "many balanced": [main] if every >= _BALANCE_MATTERS else [],
         "few balanced": [main] if every < _BALANCE_MATTERS else [],
         "more than four": [main] if every > 4 else [],
@@ -106,6 +119,7 @@ def _main_case(measured: CbtmMeasurements) -> CbtmCase:
         "small main": smaller(less),
         "few small main": smaller(less, few_smaller(less)),
     }
+    saved = operations(measured, size.shape) / operations(measured, size.smaller or size.shape)
     words = {
         "main": main,
         "random": subject.ablated("random"),
@@ -117,7 +131,7 @@ def _main_case(measured: CbtmMeasurements) -> CbtmCase:
         "against": f": {many} against {few}" if few != many else "",
         "than": f"{many} clusters than with {few}" if few != many else "more clusters",
         "few_smaller": few_smaller(less),
-        "saved": f" and {_times_saved(measured):.1f} times fewer operations" if size.smaller else "",
+        "saved": f" and {saved:.1f} times fewer operations" if size.smaller else "",
     }
     lacks = {
         "moe": size.moe is None,
@@ -131,25 +145,11 @@ def _main_case(measured: CbtmMeasurements) -> CbtmCase:
     return CbtmCase(measured, systems, {"training": subject.domains}, words, missing)
 
 
-def _of_clusters(main: CbtmCase, number: int) -> CbtmCase:
-    arm, cell = balanced(number), printed(number, number)
-    words = f"{cell} < {PAPER['dense']} (table 9, 84B tokens)" if cell else _FIGURE
-    return main.also({"clusters": System(arm)}, {"clusters": arm, "printed": words})
-
-
 def _of_many(main: CbtmCase, many: Arm, number: int) -> CbtmCase:
     """A few of many models against as many models that are all there is."""
-    systems = {"many": System(many), "four of many": sparse(many, number), "few of many": sparse(many, number)}
-    as_many = balanced(number)
-    words = {"many": many, "number": number, "as_many": as_many}
-    return main.also({**systems, "as many": System(as_many)}, words)
-
-
-def _at_temperature(main: CbtmCase, temperature: float) -> CbtmCase:
-    arm = main.measured.subject.main
-    every = arm.num_models
-    words = {"temperature": f"{temperature:g}", "printed": _cells(arm, (every, T), (every, temperature))}
-    return main.also({"temperature": in_grid(arm, every, temperature)}, words)
+    as_many, few = balanced(number), sparse(many, number)
+    systems = {"many": System(many), "four of many": few, "few of many": few, "as many": System(as_many)}
+    return main.also(systems, {"many": many, "number": number, "as_many": as_many})
 
 
 def _against(arm: Arm, top_k: int, other: float | None, sign: str) -> str:
@@ -157,14 +157,8 @@ def _against(arm: Arm, top_k: int, other: float | None, sign: str) -> str:
     return _FIGURE if own is None or other is None else f"{own} {sign} {other} (table 9, 84B tokens)"
 
 
-def _cells(arm: Arm, *cells: tuple[int, float]) -> str:
-    return " < ".join(str(printed(arm.num_models, *cell) or "—") for cell in cells)
-
-
-def _times_saved(measured: CbtmMeasurements) -> float:
-    """Figure 11 at one budget: how many times more operations the larger shape has."""
-    size = measured.subject.budget
-    return operations(measured, size.shape) / operations(measured, size.smaller or size.shape)
+def _cells(arm: Arm, *cells: tuple[int, float]) -> dict[str, object]:
+    return {"printed": " < ".join(str(printed(arm.num_models, *cell) or "—") for cell in cells)}
 
 
 # figure 6 -----------------------------------------------------------------------------------------
@@ -205,18 +199,14 @@ def best_grows(case: CbtmCase, claim: Claim, _: Options) -> Verdict:
         return untestable(claim, f"The most that were tried, {after}, are best at both budgets: more may be.", ours)
     if before == after:
         return Verdict(claim, UNDECIDED, f"Of {_join(numbers)} clusters {after} are best at both budgets.", ours)
-    few, many = sorted((before, after))
-    return is_above(claim, _crossing(judging, few, many, domains), ours=ours, unit="perplexity")
+    both = [balanced(number, at_less=at_less) for at_less in (True, False) for number in sorted((before, after))]
+    smaller_lead = judging.estimate([System(arm) for arm in both], domains, _smaller_lead)
+    return is_above(claim, smaller_lead, ours=ours, unit="perplexity")
 
 
-def _crossing(resampled: Averages, few: int, many: int, domains: Sequence[str]) -> Estimate | None:
-    """The smaller of two leads: that of few clusters at the smaller budget, and that of many at the full one."""
-    arms = [balanced(number, at_less=at_less) for at_less in (True, False) for number in (few, many)]
-
-    def smaller_lead(few_less: Floats, many_less: Floats, few_full: Floats, many_full: Floats) -> Floats:
-        return np.minimum(many_less - few_less, few_full - many_full)
-
-    return resampled.estimate([System(arm) for arm in arms], domains, smaller_lead)
+def _smaller_lead(few_less: Floats, many_less: Floats, few_full: Floats, many_full: Floats) -> Floats:
+    """That of few clusters at the smaller budget, or that of many at the full one."""
+    return np.minimum(many_less - few_less, few_full - many_full)
 
 
 def _best(resampled: Averages, arms: Sequence[Arm], domains: Sequence[str]) -> Arm:
@@ -256,15 +246,12 @@ def lies_in_one_cluster(case: CbtmCase, claim: Claim, options: Options) -> Verdi
     pick, is_so, name = (np.max, is_above, "most") if options["most"] else (np.min, is_below, "least")
     tables = [one.counted for one in groupings]
     shares = estimate_counts(
-        case.measured.resampled.draws, tables, lambda counts: pick(_largest_shares(counts), axis=-1)
+        case.measured.resampled.draws,
+        tables,
+        lambda counts: np.asarray(pick(counts.max(-1) / np.maximum(counts.sum(-1), 1), axis=-1)),
     )
     ours = f"normalised mutual information {', '.join(f'{one.information:.2f}' for one in groupings)}"
     return is_so(claim, shares, 0.5, ours=ours, unit=f"of the label that lies {name} in one cluster")
-
-
-def _largest_shares(counts_RLK: Floats) -> Floats:
-    """The share [R, L] of each label in the cluster that has most of it."""
-    return np.asarray(counts_RLK.max(-1) / np.maximum(counts_RLK.sum(-1), 1))
 
 
 def balancing_evens_sizes(case: CbtmCase, claim: Claim, options: Options) -> Verdict:

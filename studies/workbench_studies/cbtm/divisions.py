@@ -15,37 +15,44 @@ from workbench_studies.core.shapes import ratios_of
 _DIVISIONS: tuple[Division, ...] = ("balanced", "random", "unbalanced")
 
 
-def divisions(measured: CbtmMeasurements) -> list[Row]:
-    """Figures 13 and 14 and table 8: ways to divide the text among models, at equal tokens."""
-    subject, size = measured.subject, measured.subject.budget
-    share, table_8 = size.less if size.ablations_at_less else 1.0, PAPER["table_8"]
+def by_division(measured: CbtmMeasurements) -> dict[str, list[Row]]:
+    """Figures 13 and 14, by the number of clusters as well, table 8, and tables 2 to 7, of the first seed."""
+    subject, size, table_8 = measured.subject, measured.subject.budget, PAPER["table_8"]
     dense, main = System(subject.dense_reference), System(subject.reference)
     metadata = System(subject.metadata, "cached")
-    numbers = sorted({main_number := subject.main.num_models, *size.also_ablated}, key=lambda one: one != main_number)
-    others = [System(subject.ablated(one, number)) for number in numbers for one in _DIVISIONS[1:]]
-    fewer = [System(subject.ablated("balanced", number)) for number in numbers[1:]]
+    first, *more = numbers = list(dict.fromkeys([subject.main.num_models, *sorted(size.also_ablated)]))
+    others = [subject.ablated(division, number) for number in numbers for division in _DIVISIONS[1:]]
+    fewer = [subject.ablated("balanced", number) for number in more]
     in_paper = {dense: table_8["dense"], metadata: table_8["metadata"], main: table_8["clusters"]}
-    return [
-        {
-            "models": str(arm),
-            "updates": shared(size.training, arm.num_models, share).num_steps,
-            **measured.perplexity(one),
-            "paper, table 8": in_paper.get(one),
-        }
-        for one in (dense, main, *fewer, *others, metadata)
-        if (arm := one.arm)
-    ]
-
-
-def by_number(measured: CbtmMeasurements) -> list[Row]:
-    """Figures 13 and 14: perplexity by the number of clusters, for each way to make them, at the same tokens."""
-    subject = measured.subject
-    numbers = sorted({subject.main.num_models, *subject.budget.also_ablated})
-    return [
-        {"made": division, "clusters": number, **measured.perplexity(System(arm), with_novel=False)}
-        for division in _DIVISIONS
-        for number, arm in ((1, subject.dense_reference), *((n, subject.ablated(division, n)) for n in numbers))
-    ]
+    grouping = next(iter(measured.groupings_of(subject.main).values()), None)
+    return {
+        "divisions": [
+            {
+                "models": str(arm),
+                "updates": shared(
+                    size.training, arm.num_models, size.less if size.ablations_at_less else 1.0
+                ).num_steps,
+                **measured.perplexity(one),
+                "paper, table 8": in_paper.get(one),
+            }
+            for one in (dense, main, *map(System, [*fewer, *others]), metadata)
+            if (arm := one.arm)
+        ],
+        "numbers": [
+            {"made": division, "clusters": number, **measured.perplexity(System(arm), with_novel=False)}
+            for division in _DIVISIONS
+            for number, arm in (
+                (1, subject.dense_reference),
+                *((number, subject.ablated(division, number)) for number in sorted({first, *more})),
+            )
+        ],
+        "terms": [
+            {"cluster": number, "documents": int(documents), "words": ", ".join(words)}
+            for number, (documents, words) in enumerate(
+                zip(grouping.counted.table.sum(0), grouping.terms, strict=True) if grouping else ()
+            )
+        ],
+    }
 
 
 def held_out(measured: CbtmMeasurements) -> list[Counted]:
@@ -60,35 +67,22 @@ def held_out(measured: CbtmMeasurements) -> list[Counted]:
     return tables
 
 
-def terms(measured: CbtmMeasurements) -> list[Row]:
-    """Tables 2 to 7: the first words of each cluster of the main arm, in the first seed that has it."""
-    for grouping in measured.groupings_of(measured.subject.main).values():
-        sizes = grouping.counted.table.sum(0)
-        return [
-            {"cluster": number, "documents": int(sizes[number]), "words": ", ".join(words)}
-            for number, words in enumerate(grouping.terms)
-        ]
-    return []
-
-
 def pictures(measured: CbtmMeasurements) -> dict[str, Any]:
-    """The matrices behind figures 15, 16 and 18: of the first seed, since each seed has clusters of its own."""
-    tables = [one.table for one in held_out(measured)]
+    """The matrices behind figures 15, 16 and 18: of the first seed, since each seed has clusters of its own.
+
+    Ratios are those of each expert's perplexity on each cluster over that of the cluster's own expert.
+    """
+    arm, tables = measured.subject.main, [one.table for one in held_out(measured)]
+    experts, runs = [single_model(arm, number) for number in range(arm.num_models)], measured.subject.runs
+    by_seed = (ratios_of(measured, n, experts, runs[n].domains(arm, ())) for n in measured.resampled.seeds)
     return {
-        "ratios": next((table for seed in measured.resampled.seeds if (table := _ratios(measured, seed))), None),
+        "ratios": next((table for table in by_seed if table), None),
         "labels": _labels(measured),
         "sizes": {
             "balanced": [table.sum(1).astype(int).tolist() for table in tables],
             "unbalanced": [table.sum(0).astype(int).tolist() for table in tables],
         },
     }
-
-
-def _ratios(measured: CbtmMeasurements, seed: int) -> list[list[float]] | None:
-    """Figure 15 in one seed: each expert's perplexity on each cluster over that of the cluster's own expert."""
-    arm = measured.subject.main
-    experts = [single_model(arm, number) for number in range(arm.num_models)]
-    return ratios_of(measured, seed, experts, measured.subject.runs[seed].domains(arm, ()))
 
 
 def _labels(measured: CbtmMeasurements) -> Row | None:

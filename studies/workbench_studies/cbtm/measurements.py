@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.statistics.bootstrap import Ints, Loss
+from engine.statistics.bootstrap import Ints
 from engine.text.split_names import HeldOutSplit
 from workbench_studies.cbtm.names import (
     DENSE,
@@ -31,7 +31,7 @@ from workbench_studies.cbtm.names import (
 )
 from workbench_studies.cbtm.spec import ReplicateCbtm
 from workbench_studies.core.averages import Counted
-from workbench_studies.core.calibration import Fit, fit, of_its_text
+from workbench_studies.core.calibration import Fit, fit
 from workbench_studies.core.findings import Row, interval_columns
 from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores, Stored
 
@@ -99,11 +99,13 @@ class CbtmMeasurements(Measurements):
         """Adds what the scores give; says after each seed and text where it is."""
         subject = self.subject
         for run in subject.runs:
-            if fitted := _fit(subject, scores, run):
+            texts = (ScoredText(self, run, domain, scores) for domain in subject.domains)
+            experts = run.experts(subject.main, subject.domains)
+            if fitted := fit(texts, experts, by_text=True):  # a model of a cluster has read of many domains
                 self.fits[run.seed] = fitted
             homes = run.domains(subject.main, subject.domains)
             for domain in (*subject.everywhere, *homes):
-                text = _Text(subject.budget, domain, scores, self, run, distances)
+                text = _Text(self, run, domain, scores, distances)
                 if domain in homes:
                     text.measure_home()
                 else:
@@ -147,35 +149,21 @@ def few_smaller(arm: Arm) -> int:
     return max(1, arm.num_models // FEW_SMALLER)
 
 
-def _fit(subject: ReplicateCbtm, scores: Scores, run: CbtmRun) -> Fit | None:
-    """A seed's evidence of the main arm, fitted on dev text of the training domains; no other text is opened.
-
-    A model of a cluster has read of many domains: left out is the one that fits a domain's dev text best.
-    """
-    experts = run.experts(subject.main, subject.domains)
-    texts = {domain: ScoredText(subject.budget, domain, scores).load(experts, "dev") for domain in subject.domains}
-    return fit(texts, subject.budget.block_size, of_its_text)
-
-
 @dataclass(frozen=True)
 class _Text(ScoredText):
-    """The scores of one text under the models of one seed."""
+    """The scores of one text and its distances to the clusters, under the models of one seed."""
 
     measured: CbtmMeasurements
     run: CbtmRun
     distances: Mapping[DistanceKey, Stored]
 
-    @property
-    def subject(self) -> ReplicateCbtm:
-        return self.measured.subject
-
     def measure(self) -> None:
         """Adds every loss that the stored scores give."""
-        self._keep(SEED, self.one(self.run.seed_expert))
+        self.keep(SEED, self.one(self.run.seed_expert))
         for arm in (DENSE, DENSE_AT_LESS):
-            self._keep(System(arm, "moe"), self.one(self.run.moe_expert(arm)))
+            self.keep(System(arm, "moe"), self.one(self.run.moe_expert(arm)))
         main = self.subject.main
-        self._keep(System(main, "average"), self.one(self.run.average_expert(main)))
+        self.keep(System(main, "average"), self.one(self.run.average_expert(main)))
         for arm in self.subject.arms:
             test = self._load_arm(arm, "test")
             if test is not None:
@@ -188,14 +176,14 @@ class _Text(ScoredText):
         test = self._load_arm(self.subject.main, "test")
         if test is not None:
             for number, logprobs_X in enumerate(test.logprobs_EX):
-                self._keep(single_model(self.subject.main, number), self.loss(test, logprobs_X))
+                self.keep(single_model(self.subject.main, number), self.loss(test, logprobs_X))
 
     def _measure_arm(self, arm: Arm, test: Loaded) -> None:
         if arm.num_models == 1:
-            self._keep(System(arm), self.loss(test, test.logprobs_EX[0]))
+            self.keep(System(arm), self.loss(test, test.logprobs_EX[0]))
         elif arm.division != "metadata" and (distances := self._distances(arm, test)) is not None:
             for system in systems_of(self.subject, arm):
-                self._keep(system, self.mixed(_gate(system, arm), test, distances))
+                self.keep(system, self.mixed(_gate(system, arm), test, distances))
         if arm in (self.subject.main, self.subject.reference, self.subject.metadata):
             self._measure_posteriors(arm, test)
 
@@ -205,22 +193,22 @@ class _Text(ScoredText):
         if test is None:
             return
         if arm.num_models == 1:
-            self._keep(smaller(arm), self.loss(test, test.logprobs_EX[0]))
+            self.keep(smaller(arm), self.loss(test, test.logprobs_EX[0]))
         elif (distances := self._distances(arm, test)) is not None:
             for top_k in (None, few_smaller(arm)):
                 system = smaller(arm, top_k)
-                self._keep(system, self.mixed(_gate(system, arm), test, distances))
+                self.keep(system, self.mixed(_gate(system, arm), test, distances))
 
     def _measure_posteriors(self, arm: Arm, test: Loaded) -> None:
         """BTM's ways to weigh (§2.4): by Bayes' rule, from equal shares or from a cached prior."""
         from engine.mixing.posterior import PosteriorGate
 
-        self._keep(System(arm, "uniform"), self.mixed(PosteriorGate([1.0] * arm.num_models, "prefix"), test))
+        self.keep(System(arm, "uniform"), self.mixed(PosteriorGate([1.0] * arm.num_models, "prefix"), test))
         if arm == self.subject.main and (fitted := self.measured.fits.get(self.run.seed)):
             gate = PosteriorGate([1.0] * arm.num_models, fitted.rule)
-            self._keep(System(arm, "calibrated"), self.mixed(gate, test))
+            self.keep(System(arm, "calibrated"), self.mixed(gate, test))
         dev = self._load_arm(arm, "dev")
-        self._keep(System(arm, "cached"), self.cached(test, dev, "prefix"))
+        self.keep(System(arm, "cached"), self.cached(test, dev, "prefix"))
         if dev is not None:
             self.measured.prior_blocks[self.domain] = self.num_prior_blocks(self.full_blocks(dev))
 
@@ -235,9 +223,6 @@ class _Text(ScoredText):
         if stored is None or stored.num_tokens != test.logprobs_EX.shape[1]:
             return None
         return open_distances(stored.kept.folder)
-
-    def _keep(self, system: System, loss: Loss | None) -> None:
-        self.measured.keep(system, self.run.seed, self.domain, loss)
 
 
 def _gate(system: System, arm: Arm) -> ClusterGate:

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from workbench_studies.core.findings import Findings
-from workbench_studies.core.report import Report, Rows, amount
+from workbench_studies.core.report import Report, Rows, amount, matrix
 from workbench_studies.core.sizes import read_table
 
 
@@ -29,65 +29,26 @@ def _moe_seeds(findings: Findings) -> str:
     return words.format(seeds) if seeds else ""
 
 
-def _cut(findings: Findings) -> str:
-    length = findings["budget"]["piece_length"]
-    return f" Documents of at most {length:,} characters." if length else ""
-
-
-def _tokens_at_less(findings: Findings) -> str:
-    return amount(findings["budget"]["less"] * findings["budget"]["training_tokens"])
-
-
 def _labels(findings: Findings) -> str:
     labels = findings["pictures"]["labels"]
     if labels is None:
         return "The clusters do not exist yet."
-    sentence = ", ".join(f"{one:.2f}" for one in labels["information"])
-    return (
-        "The share of each label's documents in each cluster, first seed. Normalised mutual information, by seed: "
-        f"{sentence}."
-    )
+    by_seed = ", ".join(f"{one:.2f}" for one in labels["information"])
+    shares = "The share of each label's documents in each cluster, first seed."
+    return f"{shares} Normalised mutual information, by seed: {by_seed}."
 
 
 # tables -------------------------------------------------------------------------------------------
 
 
-def _against_rows(findings: Findings) -> Rows:
-    """How the calibrated reading compares; reports from before there was one have none."""
-    return [
-        {
-            "text": row["text"],
-            "against": row["against"],
-            "calibrated": row["calibrated"],
-            "other": row["other"],
-            "change, %": row["change"]["value"],
-            "low": row["change"]["low"],
-            "high": row["change"]["high"],
-            "perplexity": row["side"],
-        }
-        for row in findings.get("calibrated", {}).get("against", ())
-    ]
-
-
-def _fit_rows(findings: Findings) -> Rows:
-    """The fit of each seed, if it was compared."""
-    ours = findings.get("calibrated", {})
-    return ours["fits"] if ours.get("against") else []
-
-
 def _ratio_rows(findings: Findings) -> Rows:
-    return [
-        {"expert": str(expert), **{str(cluster): cell for cluster, cell in enumerate(row)}}
-        for expert, row in enumerate(findings["pictures"]["ratios"] or [])
-    ]
+    ratios = findings["pictures"]["ratios"] or []
+    return matrix("expert", map(str, range(len(ratios))), map(str, range(len(ratios))), ratios)
 
 
 def _label_rows(findings: Findings) -> Rows:
-    labels = findings["pictures"]["labels"] or {"labels": [], "shares": []}
-    return [
-        {"label": label, **{str(cluster): share for cluster, share in enumerate(row)}}
-        for label, row in zip(labels["labels"], labels["shares"], strict=True)
-    ]
+    labels = findings["pictures"]["labels"] or {"labels": [], "shares": [[]]}
+    return matrix("label", labels["labels"], map(str, range(len(labels["shares"][0]))), labels["shares"])
 
 
 def _size_rows(findings: Findings) -> Rows:
@@ -142,19 +103,18 @@ def where_it_holds(findings: Findings) -> str:
     return " ".join(parts)
 
 
+_CUT = " Documents of at most {:,} characters."
 REPORT = Report(
     read_table(__file__, "report"),
     reasons,
     {
         "best": best_words,
         "moe_seeds": _moe_seeds,
-        "cut": _cut,
-        "tokens_at_less": _tokens_at_less,
+        "cut": lambda findings: _CUT.format(length) if (length := findings["budget"]["piece_length"]) else "",
+        "tokens_at_less": lambda findings: amount(findings["budget"]["less"] * findings["budget"]["training_tokens"]),
         "labels": _labels,
     },
     {
-        "against": _against_rows,
-        "fits": _fit_rows,
         "ratios": _ratio_rows,
         "labels": _label_rows,
         "sizes": _size_rows,

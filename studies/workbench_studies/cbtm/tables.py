@@ -1,12 +1,10 @@
-"""The findings of a replication of C-BTM, as JSON for its report, its page and other programs: tables and pictures."""
+"""The findings of a replication of C-BTM, as JSON for its report, its page and other programs: its tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from engine.config import ModelConfig
 from engine.statistics.estimates import Estimate, student_mean
-from workbench_studies.cbtm.divisions import by_number, divisions, pictures, terms
+from workbench_studies.cbtm.divisions import by_division, pictures
 from workbench_studies.cbtm.efficiency import MeasuredCost, elm_flops, speedup
 from workbench_studies.cbtm.measurements import (
     OTHER_TEMPERATURES,
@@ -38,34 +36,27 @@ from workbench_studies.core.findings import Row, interval_columns
 
 _TERA, _GIGA = 1e12, 1e9
 _MOE = "mixture of experts"
+_NEARNESS, _CACHED, _EQUAL = "nearness (Eq. 3)", "posterior, cached prior (BTM)", "posterior, equal prior"
 
 
 def findings_of(measured: CbtmMeasurements) -> Row:
-    """What only this paper's findings have."""
+    """What only this paper's findings have. A calibrated posterior is ours: no claim is judged by it."""
+    subject, main = measured.subject, measured.subject.main
+    rivals = {_NEARNESS: System(main), _EQUAL: System(main, "uniform"), _CACHED: System(main, "cached")}
+    against = [
+        {"text": text, "against": name, **compared}
+        for text, domains in (("training domains", subject.domains), ("novel domains", subject.novel))
+        for name, other in (rivals | {"Dense": System(DENSE)}).items()
+        if (compared := comparison(measured, System(main, "calibrated"), other, domains))
+    ]
     return {
         "seeding_tokens": _seeding_tokens(measured),
-        "clusters": measured.subject.main.num_models,
-        "calibrated": {
-            "fits": [fit_row(seed, fit) for seed, fit in sorted(measured.fits.items())],
-            "against": list(_calibrated(measured)),
-        },
-        "tables": {
-            "clusters": by_clusters(measured),
-            "domains": _by_domain(measured),
-            "efficiency": efficiency(measured),
-            "active": _by_active(measured),
-            "9": _by_temperature(measured),
-            "scaling": _by_scaling(measured),
-            "rules": _by_rule(measured),
-            "upcycled": by_budget(measured),
-            "divisions": divisions(measured),
-            "numbers": by_number(measured),
-            "shapes": by_shape(measured),
-            "updates": by_update(measured),
-            "terms": terms(measured),
-            "tasks": by_variant(measured),
-            "routes": routes(measured),
-        },
+        "clusters": main.num_models,
+        "calibrated": {"fits": [fit_row(seed, fit) for seed, fit in sorted(measured.fits.items())], "against": against},
+        "tables": _by_budget(measured)
+        | _by_weights(measured)
+        | by_division(measured)
+        | {"tasks": by_variant(measured), "routes": routes(measured)},
         "pictures": pictures(measured),
     }
 
@@ -73,16 +64,17 @@ def findings_of(measured: CbtmMeasurements) -> Row:
 # figures 5 to 8, 11 and 12: budgets and costs -----------------------------------------------------
 
 
-def by_clusters(measured: CbtmMeasurements) -> list[Row]:
-    """Perplexity by budget and number of clusters; the seed model first. The paper's table 9 is of one budget."""
-    size = measured.subject.budget
-    rows: list[Row] = [
-        {"clusters": None, "tokens after branching": 0, "budget": "seed model", **measured.perplexity(SEED)}
-        | {"paper": None}
-    ]
-    for at_less, numbers in ((True, size.clusters_at_less), (False, size.clusters)):
-        for number in sorted(numbers):
-            rows.append(
+def _by_budget(measured: CbtmMeasurements) -> dict[str, list[Row]]:
+    """Perplexity by number of clusters, tokens and operations; the paper's table 9 is of one budget."""
+    subject, size = measured.subject, measured.subject.budget
+    numbers = sorted(size.clusters)
+    budgets = ((True, size.clusters_at_less), (False, size.clusters))
+    sparsely = [(n, top_k) for n in numbers for top_k in sorted({*(one for one in SPARSE if one < n), n})]
+    return {
+        "clusters": [
+            {"clusters": None, "tokens after branching": 0, "budget": "seed model", **measured.perplexity(SEED)}
+            | {"paper": None},
+            *(
                 {
                     "clusters": number,
                     "tokens after branching": _tokens_seen(measured, at_less=at_less),
@@ -90,22 +82,35 @@ def by_clusters(measured: CbtmMeasurements) -> list[Row]:
                     **measured.perplexity(System(balanced(number, at_less=at_less))),
                     "paper": None if at_less else printed(number, number),
                 }
-            )
-    return rows
-
-
-def _by_domain(measured: CbtmMeasurements) -> list[Row]:
-    """Perplexity on each training and novel domain, by the number of clusters at the full budget."""
-    arms = map(balanced, sorted(measured.subject.budget.clusters))
-    systems = {"seed model": SEED} | {str(arm): System(arm) for arm in arms}
-    return [
-        {
-            "domain": domain,
-            "role": measured.subject.role_of(domain),
-            **{name: measured.value(system, [domain]) for name, system in systems.items()},
-        }
-        for domain in measured.subject.everywhere
-    ]
+                for at_less, of_budget in budgets
+                for number in sorted(of_budget)
+            ),
+        ],
+        "domains": measured.by_domain(
+            subject.everywhere,
+            {"seed model": SEED} | {str(arm): System(arm) for arm in map(balanced, numbers)},
+            with_role=True,
+        ),
+        "efficiency": [_costs(measured, number) for number in sorted({*size.clusters_at_less, 1})],
+        "active": [
+            {
+                "clusters": number,
+                "models asked": top_k,
+                **measured.perplexity(sparse(balanced(number), top_k), with_novel=False),
+                "paper": printed(number, top_k),
+            }
+            for number, top_k in sparsely
+        ],
+        "upcycled": [
+            {"model": name, "tokens after branching": _tokens_seen(measured, at_less=at_less)}
+            | measured.perplexity(system)
+            for at_less in ((True, False) if size.moe else ())
+            for one, main in [[balanced(number, at_less=at_less) for number in (1, subject.main.num_models)]]
+            for name, system in ((str(one), System(one)), (str(main), System(main)), (_MOE, System(one, "moe")))
+        ],
+        "shapes": _by_shape(measured),
+        "updates": _by_update(measured),
+    }
 
 
 def _tokens_seen(measured: CbtmMeasurements, *, at_less: bool) -> int:
@@ -121,31 +126,24 @@ def _seeding_tokens(measured: CbtmMeasurements) -> int:
     return seeding.num_steps * seeding.sequences_per_domain * len(measured.subject.domains) * seeding.block_size
 
 
-def efficiency(measured: CbtmMeasurements) -> list[Row]:
+def _costs(measured: CbtmMeasurements, number: int) -> Row:
     """§A.2 and §A.3: operations of all models of an arm, and how many times less than Dense for Dense's perplexity."""
-    dense = _curve(measured, 1)
-    rows: list[Row] = []
-    for number in sorted({*measured.subject.budget.clusters_at_less, 1}):
-        curve = _curve(measured, number)
-        flops = _flops(measured, _tokens_seen(measured, at_less=False), number)
-        rows.append(
-            {
-                "clusters": number,
-                "TFLOPs of each model": flops / _TERA,
-                "TFLOPs of all": number * flops / _TERA,
-                "perplexity": curve[-1].performance if curve else None,
-                "speed-up at Dense's last perplexity": speedup(dense[-1].performance, dense, curve)
-                if dense and curve
-                else None,
-            }
-        )
-    return rows
+    dense, curve = _curve(measured, 1), _curve(measured, number)
+    flops = _flops(measured, _tokens_seen(measured, at_less=False), number)
+    return {
+        "clusters": number,
+        "TFLOPs of each model": flops / _TERA,
+        "TFLOPs of all": number * flops / _TERA,
+        "perplexity": curve[-1].performance if curve else None,
+        "speed-up at Dense's last perplexity": speedup(dense[-1].performance, dense, curve)
+        if dense and curve
+        else None,
+    }
 
 
 def _curve(measured: CbtmMeasurements, number: int) -> list[MeasuredCost]:
     """Perplexity by operations: the seed model, the smaller budget, the full one; the seed model's cost is in all."""
-    before = _flops(measured, _seeding_tokens(measured))
-    points = [(SEED, 0)]
+    before, points = _flops(measured, _seeding_tokens(measured)), [(SEED, 0)]
     for at_less in (True, False):
         points.append((System(balanced(number, at_less=at_less)), _tokens_seen(measured, at_less=at_less)))
     known = [(measured.value(system, measured.subject.domains), tokens) for system, tokens in points]
@@ -163,48 +161,29 @@ def _flops(
 
 def operations(measured: CbtmMeasurements, shape: ModelConfig) -> float:
     """Of the seed model and all models of an arm together, at the smaller budget (§A.2)."""
-    num_tokens = _seeding_tokens(measured) + _tokens_seen(measured, at_less=True)
-    return _flops(measured, num_tokens, 1, shape)
+    return _flops(measured, _seeding_tokens(measured) + _tokens_seen(measured, at_less=True), 1, shape)
 
 
-def by_shape(measured: CbtmMeasurements) -> list[Row]:
+def _by_shape(measured: CbtmMeasurements) -> list[Row]:
     """Perplexity and operations of both shapes, with one model and with clusters; empty for a size of one shape."""
     size, main = measured.subject.budget, balanced(measured.subject.main.num_models, at_less=True)
     if size.smaller is None:
         return []
-    systems = (
-        *((size.smaller, smaller(arm, top_k)) for arm, top_k in ((DENSE_AT_LESS, None), (main, None))),
-        (size.smaller, smaller(main, few_smaller(main))),
-        *((size.shape, System(arm)) for arm in (DENSE_AT_LESS, main)),
-    )
+    small = (smaller(DENSE_AT_LESS), smaller(main), smaller(main, few_smaller(main)))
     return [
         {
             "experts": "smaller" if system.is_smaller else "larger",
             "models": str(system.arm),
             "models used": system.top_k or (system.arm.num_models if system.arm else 1),
-            "GFLOPs with the seed model": operations(measured, shape) / _GIGA,
+            "GFLOPs with the seed model": operations(measured, size.smaller if system.is_smaller else size.shape)
+            / _GIGA,
             **measured.perplexity(system, with_novel=False),
         }
-        for shape, system in systems
+        for system in (*small, System(DENSE_AT_LESS), System(main))
     ]
 
 
-def by_budget(measured: CbtmMeasurements) -> list[Row]:
-    """Figure 12: perplexity of the mixture of experts, the main arm and the dense model at both budgets."""
-    if measured.subject.budget.moe is None:
-        return []
-    rows: list[Row] = []
-    for at_less in (True, False):
-        one, main = (balanced(number, at_less=at_less) for number in (1, measured.subject.main.num_models))
-        tokens = _tokens_seen(measured, at_less=at_less)
-        rows += [
-            {"model": name, "tokens after branching": tokens, **measured.perplexity(system)}
-            for name, system in ((str(one), System(one)), (str(main), System(main)), (_MOE, System(one, "moe")))
-        ]
-    return rows
-
-
-def by_update(measured: CbtmMeasurements) -> list[Row]:
+def _by_update(measured: CbtmMeasurements) -> list[Row]:
     """Figure 8: seconds of an update of each arm's slowest model, at the full budget; empty where none is known."""
     size = measured.subject.budget
     arms = [(str(arm), arm.key, arm) for arm in map(balanced, sorted(size.clusters))]
@@ -238,21 +217,7 @@ def over_seeds(values: list[float]) -> Estimate | None:
     return Estimate(result.mean, result.low, result.high, tuple(values))
 
 
-# figures 9 and 10, table 9: how models are weighed ------------------------------------------------
-
-
-def _by_active(measured: CbtmMeasurements) -> list[Row]:
-    """Figures 9 and 10: perplexity by the number of clusters and of models used at each token."""
-    return [
-        {
-            "clusters": number,
-            "models asked": top_k,
-            **measured.perplexity(sparse(balanced(number), top_k), with_novel=False),
-            "paper": printed(number, top_k),
-        }
-        for number in sorted(measured.subject.budget.clusters)
-        for top_k in sorted({*(one for one in SPARSE if one < number), number})
-    ]
+# table 9, §2.4: how models are weighed ------------------------------------------------------------
 
 
 def column(name: str) -> str:
@@ -260,82 +225,64 @@ def column(name: str) -> str:
     return f"paper: {name}"
 
 
-def _by_temperature(measured: CbtmMeasurements) -> list[Row]:
-    """Table 9 of the main arm, with the paper's columns next to ours."""
-    arm, domains = measured.subject.main, measured.subject.domains
-    names = {top_k: "all" if top_k == arm.num_models else f"top-{top_k}" for top_k in top_ks(arm)}
-    return [
-        {
-            "T": temperature,
-            **{name: measured.value(in_grid(arm, top_k, temperature), domains) for top_k, name in names.items()},
-            **{column(name): printed(arm.num_models, top_k, temperature) for top_k, name in names.items()},
-        }
-        for temperature in TEMPERATURES
-    ]
+def _by_weights(measured: CbtmMeasurements) -> dict[str, list[Row]]:
+    """Table 9 of the main arm with the paper's columns next to ours, readings of the embedding, and BTM's rules."""
+    subject, main = measured.subject, measured.subject.main
+    names = {top_k: "all" if top_k == main.num_models else f"top-{top_k}" for top_k in top_ks(main)}
+    otherwise = Arm(main.division, main.num_models, OTHER)
+    scalings = ((HEADLINE, main, TEMPERATURES), (OTHER, otherwise, OTHER_TEMPERATURES))
+    return {
+        "9": [
+            {
+                "T": temperature,
+                **{
+                    name: measured.value(in_grid(main, top_k, temperature), subject.domains)
+                    for top_k, name in names.items()
+                },
+                **{column(name): printed(main.num_models, top_k, temperature) for top_k, name in names.items()},
+            }
+            for temperature in TEMPERATURES
+        ],
+        "scaling": [
+            {
+                "scaling": name,
+                "T": one,
+                "perplexity": measured.value(System(arm, temperature=one), subject.domains),
+            }
+            for name, arm, temperatures in (scalings if subject.budget.scaled_otherwise else ())
+            for one in temperatures
+        ],
+        "rules": [
+            {
+                "models": str(arm),
+                "tokens after branching": _tokens_seen(measured, at_less=arm.at_less),
+                "weighed by": rule,
+                "training domains": measured.value(system, subject.domains),
+                "novel domains": measured.value(system, subject.novel),
+            }
+            for system, rule in _rules(measured)
+            if (arm := system.arm)
+        ],
+    }
 
 
-def _by_scaling(measured: CbtmMeasurements) -> list[Row]:
-    """The two readings of the embedding, each at its temperatures."""
-    main = measured.subject.main
-    if not measured.subject.budget.scaled_otherwise:
-        return []
-    arms = ((HEADLINE, main, TEMPERATURES), (OTHER, Arm(main.division, main.num_models, OTHER), OTHER_TEMPERATURES))
-    return [
-        {
-            "scaling": name,
-            "T": one,
-            "perplexity": measured.value(System(arm, temperature=one), measured.subject.domains),
-        }
-        for name, arm, temperatures in arms
-        for one in temperatures
-    ]
-
-
-_NEARNESS, _CACHED, _EQUAL = "nearness (Eq. 3)", "posterior, cached prior (BTM)", "posterior, equal prior"
-
-
-def _by_rule(measured: CbtmMeasurements) -> list[Row]:
+def _rules(measured: CbtmMeasurements) -> list[tuple[System, str]]:
     """Nearness and BTM's rules, of clusters and of metadata; the last at the budget of the ablations."""
-    subject = measured.subject
+    subject, main = measured.subject, measured.subject.main
     systems = [
-        (System(subject.main), _NEARNESS),
-        (System(subject.main, "uniform"), _EQUAL),
-        (System(subject.main, "cached"), _CACHED),
-        (System(subject.main, "calibrated"), "posterior, calibrated on dev text (ours)"),
-        (System(subject.main, "average"), "nothing: one model, the average of their parameters"),
+        (System(main), _NEARNESS),
+        (System(main, "uniform"), _EQUAL),
+        (System(main, "cached"), _CACHED),
+        (System(main, "calibrated"), "posterior, calibrated on dev text (ours)"),
+        (System(main, "average"), "nothing: one model, the average of their parameters"),
         (System(subject.metadata, "uniform"), _EQUAL),
         (System(subject.metadata, "cached"), _CACHED),
         (System(DENSE), "one model"),
     ]
-    if subject.reference != subject.main:
+    if subject.reference != main:
         systems += [
             (System(subject.reference), _NEARNESS),
             (System(subject.reference, "cached"), _CACHED),
             (System(subject.dense_reference), "one model"),
         ]
-    return [
-        {
-            "models": str(arm),
-            "tokens after branching": _tokens_seen(measured, at_less=arm.at_less),
-            "weighed by": rule,
-            "training domains": measured.value(system, subject.domains),
-            "novel domains": measured.value(system, subject.novel),
-        }
-        for system, rule in systems
-        if (arm := system.arm)
-    ]
-
-
-def _calibrated(measured: CbtmMeasurements) -> Iterator[Row]:
-    """A calibrated posterior against what the paper has; it is ours, and no claim is judged by it."""
-    main = measured.subject.main
-    others = {
-        _NEARNESS: System(main),
-        _EQUAL: System(main, "uniform"),
-        _CACHED: System(main, "cached"),
-        "Dense": System(DENSE),
-    }
-    for text, domains in (("training domains", measured.subject.domains), ("novel domains", measured.subject.novel)):
-        for name, other in others.items():
-            if compared := comparison(measured.resampled, System(main, "calibrated"), other, domains):
-                yield {"text": text, "against": name, **compared}
+    return systems

@@ -49,16 +49,11 @@ def is_right_more_often(case: Case[CbtmMeasurements], claim: Claim, options: Opt
 
 def _floor(measured: CbtmMeasurements, better: str, other: str) -> str:
     """Why both accuracies are guesses; empty where one of them is not, or chance is not known."""
-    results = [_average(measured, routing) for routing in (better, other, "chance")]
-    if None in results:
+    one, two, chance = (_average(measured, routing) for routing in (better, other, "chance"))
+    if not (one and two and chance) or max(one.mean, two.mean) > chance.mean + NEAR_CHANCE:
         return ""
-    *pair, chance = (result.mean for result in results)
-    if max(pair) > chance + NEAR_CHANCE:
-        return ""
-    return (
-        f"{pair[0]:.1f} and {pair[1]:.1f} % are within {NEAR_CHANCE:g} points of chance, which is right in "
-        f"{chance:.1f} %."
-    )
+    within = f"{one.mean:.1f} and {two.mean:.1f} % are within {NEAR_CHANCE:g} points of chance"
+    return f"{within}, which is right in {chance.mean:.1f} %."
 
 
 def _too_little(measured: CbtmMeasurements, better: str, other: str, result: Estimate) -> str:
@@ -66,9 +61,8 @@ def _too_little(measured: CbtmMeasurements, better: str, other: str, result: Est
     if result.high - result.low < _NO_WIDTH:
         return "every draw of demonstrations gives the same difference, which does not tell how it varies."
     reach = _reach(measured, better, other)
-    if abs(result.value) > reach:
-        return ""
-    return f"the tasks have too few examples: by themselves they leave ±{reach:.1f} percentage points."
+    words = "the tasks have too few examples: by themselves they leave ±{:.1f} percentage points."
+    return words.format(reach) if abs(result.value) <= reach else ""
 
 
 def _reach(measured: CbtmMeasurements, better: str, other: str) -> float:
@@ -133,9 +127,10 @@ def _average(measured: CbtmMeasurements, routing: str) -> Any:
 
 def by_variant(measured: CbtmMeasurements) -> list[Row]:
     """Tables 1 and 11: accuracies in %, averaged over tasks, with the paper's average of 16 clusters."""
-    seed = min(measured.answers, default=0)
-    rows = measured.answers[seed]["rows"] if measured.answers else []
-    routings = dict.fromkeys(_routing_of(measured, seed, row) for row in rows if row["way"] != "alone")
+    first = min(measured.answers, default=0)
+    rows = measured.answers[first]["rows"] if measured.answers else []
+    routings = dict.fromkeys(_routing_of(measured, first, row) for row in rows if row["way"] != "alone")
+    known = {routing: result for routing in routings if (result := _average(measured, routing))}
     return [
         {
             "answers": _WORDS[routing.partition(" ")[0]],
@@ -145,8 +140,7 @@ def by_variant(measured: CbtmMeasurements) -> list[Row]:
             "high": result.high,
             "paper": PAPER["accuracies"].get(routing),
         }
-        for routing in routings
-        if (result := _average(measured, routing))
+        for routing, result in known.items()
     ]
 
 
@@ -154,12 +148,10 @@ def routes(measured: CbtmMeasurements) -> list[Row]:
     """Table 10: the clusters that weigh most on each task, in the first seed."""
     tasks = measured.answers[min(measured.answers)]["tasks"] if measured.answers else []
     return [
-        {
-            "task": task["name"],
-            **{place: ", ".join(one["terms"][:3]) for place, one in zip(_PLACES, task["clusters"], strict=False)},
+        {"task": task["name"]}
+        | {
+            rank: ", ".join(one["terms"][:3])
+            for rank, one in zip(("1st", "2nd", "3rd"), task["clusters"], strict=False)
         }
         for task in tasks
     ]
-
-
-_PLACES = ("1st", "2nd", "3rd")

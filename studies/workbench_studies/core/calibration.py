@@ -6,15 +6,14 @@ mixtures with further or fewer experts keep the paper's readings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from engine.mixing.evidence import EvidenceRule
 from engine.statistics.estimates import Estimate
-from workbench_studies.core.averages import Averages, SystemChange
 from workbench_studies.core.findings import Row, interval_columns
-from workbench_studies.core.measurements import Loaded
+from workbench_studies.core.measurements import Loaded, Measurements, ScoredText
 
 if TYPE_CHECKING:
     from engine.analysis.calibration import Calibration
@@ -33,32 +32,27 @@ class Fit:
         return self.calibration.now if self.calibration.keeps else self.calibration.best
 
 
-Own = Callable[[int, "Loaded"], frozenset[int]]  # from a domain's place and its dev scores, the rows of its experts
+def best_expert(text: Loaded) -> int:
+    """The expert that fits a text best."""
+    return int(text.logprobs_EX.sum(1).argmax())
 
 
-def of_its_place(place: int, _: Loaded) -> frozenset[int]:
-    """The expert of a domain where domains and experts are in one order."""
-    return frozenset({place})
+def fit(texts: Iterable[ScoredText], experts: Sequence[str], *, by_text: bool = False) -> Fit | None:
+    """The evidence that fits the dev text of the training domains, each also without its own expert.
 
-
-def of_its_text(_: int, dev: Loaded) -> frozenset[int]:
-    """The expert that fits a domain's dev text best, where none was trained on that domain only."""
-    return frozenset({int(dev.logprobs_EX.sum(1).argmax())})
-
-
-def fit(texts: Mapping[str, Loaded | None], block_size: int, own: Own = of_its_place) -> Fit | None:
-    """The evidence that fits the dev text of the training domains; `own` are the experts that are left out of each.
-
-    None where less than two of them are scored.
+    That is the one at the domain's place, or `by_text`, where none was trained on that domain only, the one that fits
+    its dev text best. None where less than two of them are scored. No other text is opened.
     """
     from engine.analysis.calibration import DevText, calibrate_from_equal_priors
 
     dev_texts = []
-    for place, (domain, text) in enumerate(texts.items()):
-        if text is not None:
-            num_blocks = text.logprobs_EX.shape[1] // block_size  # full ones, as for cached priors
-            scores_EX, documents_N = text.logprobs_EX[:, : num_blocks * block_size], text.documents_N[:num_blocks]
-            dev_texts.append(DevText(domain, scores_EX, block_size, documents_N, own(place, text)))
+    for place, text in enumerate(texts):
+        if (dev := text.load(experts, "dev")) is not None:
+            block_size = text.size.block_size
+            num_blocks = dev.logprobs_EX.shape[1] // block_size  # full ones, as for cached priors
+            scores_EX, documents_N = dev.logprobs_EX[:, : num_blocks * block_size], dev.documents_N[:num_blocks]
+            own = best_expert(dev) if by_text else place
+            dev_texts.append(DevText(text.domain, scores_EX, block_size, documents_N, frozenset({own})))
     if len(dev_texts) < 2:
         return None
     return Fit(calibrate_from_equal_priors(dev_texts), tuple(text.domain for text in dev_texts))
@@ -81,15 +75,14 @@ def fit_row(seed: int, fit: Fit) -> Row:
     }
 
 
-def comparison(resampled: Averages, own: Hashable, other: Hashable, domains: Sequence[str]) -> Row:
+def comparison(measured: Measurements, own: Hashable, other: Hashable, domains: Sequence[str]) -> Row:
     """Perplexities of two systems on the same text, their difference and which is less; empty where one is missing."""
-    difference = resampled.difference(own, other, domains)
-    change = resampled.changes([SystemChange(own, other, domain) for domain in domains])
+    difference, change = measured.difference(own, other, domains), measured.change(own, other, domains)
     if not difference or not change:
         return {}
     return {
-        "calibrated": resampled.value(own, domains),
-        "other": resampled.value(other, domains),
+        "calibrated": measured.value(own, domains),
+        "other": measured.value(other, domains),
         "difference": asdict(difference),
         "change": asdict(change),
         "side": side_of(difference, change),
@@ -98,6 +91,6 @@ def comparison(resampled: Averages, own: Hashable, other: Hashable, domains: Seq
 
 def side_of(*estimates: Estimate) -> str:
     """`less` or `more` perplexity if the intervals and every seed say so, in perplexity and in %, else `undecided`."""
-    if all(one.high < 0 and max(one.by_seed) < 0 for one in estimates):
+    if all(max(one.high, *one.by_seed) < 0 for one in estimates):
         return "less"
-    return "more" if all(one.low > 0 and min(one.by_seed) > 0 for one in estimates) else "undecided"
+    return "more" if all(min(one.low, *one.by_seed) > 0 for one in estimates) else "undecided"

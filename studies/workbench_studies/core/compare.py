@@ -10,8 +10,6 @@ from workbench_studies.core.findings import Findings
 from workbench_studies.core.report import mark_words
 from workbench_studies.core.verdicts import todays_mark
 
-Key = tuple[str, str]  # where a claim stands, and its sentence
-
 
 @dataclass(frozen=True)
 class ClaimMove:
@@ -24,10 +22,6 @@ class ClaimMove:
     moved: float | None
     unit: str
     is_outside: bool  # the second value lies outside the first interval
-
-    @property
-    def is_flipped(self) -> bool:
-        return self.marks[0] != self.marks[1]
 
 
 @dataclass(frozen=True)
@@ -44,38 +38,32 @@ class Comparison:
 
 def compare(first: Findings, second: Findings) -> Comparison:
     """Compares the claims by where they stand and what they say."""
-    ours, theirs = _by_key(first), _by_key(second)
+    ours, theirs = ({(one["where"], one["sentence"]): one for one in of["claims"]} for of in (first, second))
     moves = [_move(claim, theirs[key]) for key, claim in ours.items() if key in theirs]
+    flipped = [one for one in moves if one.marks[0] != one.marks[1]]
     return Comparison(
         (first["name"], second["name"]),
         (first["paper"], second["paper"]),
-        [one for one in moves if one.is_flipped],
-        [one for one in moves if not one.is_flipped],
+        flipped,
+        [one for one in moves if one not in flipped],
         [": ".join(key) for key in ours if key not in theirs],
         [": ".join(key) for key in theirs if key not in ours],
     )
 
 
-def _by_key(findings: Findings) -> dict[Key, Mapping[str, Any]]:
-    return {(claim["where"], claim["sentence"]): claim for claim in findings["claims"]}
-
-
 def _move(one: Mapping[str, Any], other: Mapping[str, Any]) -> ClaimMove:
     before, after = one["value"], other["value"]
     is_measured = before is not None and after is not None
+    first, second = (mark_words({**claim, "mark": todays_mark(claim)}) for claim in (one, other))
     return ClaimMove(
         one["where"],
         one["sentence"],
-        (_todays_words(one), _todays_words(other)),
+        (first, second),
         (before, after),
         after - before if is_measured else None,
         one["unit"],
         is_measured and not one["low"] <= after <= one["high"],
     )
-
-
-def _todays_words(claim: Mapping[str, Any]) -> str:
-    return mark_words({**claim, "mark": todays_mark(claim)})
 
 
 def compare_words(comparison: Comparison) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -58,20 +58,11 @@ def common_findings(
     counted = Counter(claim["mark"] for claim in claims)
     subject = measured.subject
     return {
-        "paper": circumstances.paper,
+        **asdict(circumstances),
         "name": subject.name,
-        "size": circumstances.size,
-        "corpus": circumstances.corpus,
-        "date": circumstances.date,
-        "command": circumstances.command,
-        "samples": [dict(sample) for sample in circumstances.samples],
         "seeds": subject.seeds,
         "domains": list(subject.domains),
         "novel": list(subject.novel),
-        "machine": circumstances.machine,
-        "versions": dict(circumstances.versions),
-        "budget": dict(circumstances.budget),
-        "jobs": [asdict(job) for job in circumstances.jobs],
         "texts": text_rows(measured),
         "claims": claims,
         "sentences": study.listed(verdicts),
@@ -81,18 +72,16 @@ def common_findings(
 
 def text_rows(measured: Measurements) -> list[Row]:
     """How much of each domain's text was scored, and of how many documents."""
-    rows: list[Row] = []
-    for domain in measured.subject.everywhere:
-        tests = [loss for (_, _, text), loss in measured.losses.items() if text == domain]
-        rows.append(
-            {
-                "text": domain,
-                "test tokens": max((int(loss.tokens_N.sum()) for loss in tests), default=None),
-                "test documents": max((num_documents(loss.documents_N) for loss in tests), default=None),
-                "blocks behind a cached prior": measured.prior_blocks.get(domain),
-            }
-        )
-    return rows
+    return [
+        {
+            "text": domain,
+            "test tokens": max((int(loss.tokens_N.sum()) for loss in tests), default=None),
+            "test documents": max((num_documents(loss.documents_N) for loss in tests), default=None),
+            "blocks behind a cached prior": measured.prior_blocks.get(domain),
+        }
+        for domain in measured.subject.everywhere
+        for tests in [[loss for (_, _, text), loss in measured.losses.items() if text == domain]]
+    ]
 
 
 def num_documents(documents_N: Ints) -> int:
@@ -118,46 +107,42 @@ def summary(findings: Findings) -> str:
     sentence = f"{marks[REPRODUCED]} of {sum(marks.values())} claims {REPRODUCED}, {rest}."
     if single := sum(claim.get("is_one_seed", False) for claim in findings["claims"]):
         sentence += f" {single} rest{'s' if single == 1 else ''} on {ONE_SEED}."
-    open_jobs = not_done(findings)
-    if not open_jobs:
-        return sentence
-    states = Counter(job["state"] for job in open_jobs)
-    how = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
-    return f"{sentence} {len(open_jobs)} job{' is' if len(open_jobs) == 1 else 's are'} not done: {how}."
+    if open_jobs := not_done(findings):
+        states = Counter(job["state"] for job in open_jobs)
+        how = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+        sentence += f" {len(open_jobs)} job{' is' if len(open_jobs) == 1 else 's are'} not done: {how}."
+    return sentence
 
 
 _RARE = (WEAKER, IMPLIED)
 
 
 def cautions(findings: Findings) -> list[str]:
-    """What a reader of the marks must know: how the posterior is read, and where a setting is not the paper's."""
-    return [*_by_reading(findings), *([words] if (words := findings.get("setting")) else [])]
+    """What a reader of the marks must know: how the posterior is read, and where a setting is not the paper's.
 
-
-def _by_reading(findings: Findings) -> Iterator[str]:
-    """`24 of these claims depend on how the posterior is read: with prefix, …, 5 reproduced, 9 contradicted; …`"""
+    `24 of these claims depend on how the posterior is read: with prefix, …, 5 reproduced, 9 contradicted; …`
+    """
     read = [both for claim in findings["claims"] if len(both := claim.get("by_evidence", {})) > 1]
-    if read:
-        counts = {name: Counter(marks[name] for marks in read) for name in read[0]}
-        listed = [f"with {name} {_counted(of)}" for name, of in counts.items()]
-        first, second = counts
-        yield (
-            f"{len(read)} of these claims depend on how the posterior is read, by the paper's text ({first}) or as its "
-            f"released code does ({second}): {'; '.join(listed)}."
-        )
-
-
-def _counted(marks: Counter[str]) -> str:
-    """`5 reproduced, 3 implied, 9 contradicted`."""
-    shown = [mark for mark in (REPRODUCED, IMPLIED, CONTRADICTED) if marks[mark] or mark != IMPLIED]
-    return ", ".join(f"{marks[mark]} {mark}" for mark in shown)
+    settings = [words] if (words := findings.get("setting")) else []
+    if not read:
+        return settings
+    counts = {name: Counter(marks[name] for marks in read) for name in read[0]}
+    shown = {
+        name: [f"{of[mark]} {mark}" for mark in (REPRODUCED, IMPLIED, CONTRADICTED) if of[mark] or mark != IMPLIED]
+        for name, of in counts.items()
+    }
+    listed, (first, second) = [f"with {name} {', '.join(marks)}" for name, marks in shown.items()], counts
+    sentence = (
+        f"{len(read)} of these claims depend on how the posterior is read, by the paper's text ({first}) or as its "
+        f"released code does ({second}): {'; '.join(listed)}."
+    )
+    return [sentence, *settings]
 
 
 def not_done(findings: Findings) -> list[Mapping[str, Any]]:
     """The jobs that were not done when the report was written, without the report's own."""
-    return [job for job in findings["jobs"] if job["state"] != "done" and not _writes_report(job)]
-
-
-def _writes_report(job: Mapping[str, Any]) -> bool:
-    stored: bool | None = job.get("writes_report")
-    return job["kind"] in _OLD_REPORT_KINDS if stored is None else stored
+    return [
+        job
+        for job in findings["jobs"]
+        if job["state"] != "done" and not job.get("writes_report", job["kind"] in _OLD_REPORT_KINDS)
+    ]

@@ -7,15 +7,15 @@ a row ends at 1 or at -1, and crosses 0 where its interval includes the border.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import plotly.graph_objects as go
 
 from workbench.formatting.chart_template import new_figure
 from workbench.formatting.number_format import label
-from workbench_studies.core.drawing import Chart
+from workbench_studies.core.drawing import Chart, error_bars
 from workbench_studies.core.findings import Findings
 from workbench_studies.core.report import Claims, claim_name, mark_words, with_interval
 from workbench_studies.core.verdicts import todays_mark
@@ -99,41 +99,48 @@ def forest_words(findings: Findings) -> str:
 
 def forest(findings: Findings) -> Chart | None:
     """The plot; None if no claim was tested."""
-    rows = [(number, claim, place_of(claim)) for number, claim in enumerate(findings["claims"], 1)]
-    if not any(place for *_, place in rows):
+    claims = findings["claims"]
+    places = [place_of(claim) for claim in claims]
+    if not any(places):
         return None
-    drawn = _frame(rows)
+    drawn, heights = _frame(claims), range(len(claims) - 1, -1, -1)
     for look in _LOOKS.values():
-        own = [(len(rows) - number, claim, place) for number, claim, place in rows if look_of(claim) == look]
+        own = [row for row in zip(heights, claims, places, strict=True) if look_of(row[1]) == look]
         if own:
             _add(drawn, look, own)
     words = (
         "Forest plot: each claim a row, its 95 % interval on a relative scale, the paper's direction to the right; "
         "the mark by colour and symbol."
     )
-    return Chart(drawn, "All claims: right of the middle the paper's claim holds here", list(_table(rows)), words)
+    rows = [
+        {
+            "where": claim["where"],
+            "claim": claim["sentence"],
+            "relative": place and place.value,
+            "low": place and place.low,
+            "high": place and place.high,
+            "mark": mark_words(claim),
+        }
+        for claim, place in zip(claims, places, strict=True)
+    ]
+    return Chart(drawn, "All claims: right of the middle the paper's claim holds here", rows, words)
 
 
-Rows = list[tuple[int, Mapping[str, Any], Place | None]]
-
-
-def _frame(rows: Rows) -> go.Figure:
+def _frame(claims: Claims) -> go.Figure:
     """Axes without marks, with a claim's words over its row: next to it they would take half of a narrow page."""
-    drawn = new_figure("", "", _AXIS_PIXELS + _ROW_PIXELS * len(rows))
-    drawn.update_layout(
-        margin={"l": 8, "r": 8, "t": 8, "b": 60},
-        legend={"y": 1, "x": 0},
-    )
-    ticks = {"tickvals": [-1, 0, 1], "ticktext": ["← the opposite", "border", "as in the paper →"]}
+    drawn = new_figure("", "", _AXIS_PIXELS + _ROW_PIXELS * len(claims))
+    drawn.update_layout(margin={"l": 8, "r": 8, "t": 8, "b": 60}, legend={"y": 1, "x": 0})
+    ends = ("← the opposite", "as in the paper →")
+    ticks = {"tickvals": [-1, 0, 1], "ticktext": [ends[0], "border", ends[1]]}
     drawn.update_xaxes(range=[-1.12, 1.12], zeroline=True, zerolinewidth=2, zerolinecolor="#555", **ticks)
-    drawn.update_yaxes(visible=False, range=[-0.7, len(rows) + 0.4])
-    for x, anchor, words in ((-1.1, "left", "← the opposite"), (1.1, "right", "as in the paper →")):
-        drawn.add_annotation(x=x, y=len(rows) + 0.1, text=words, showarrow=False, xanchor=anchor)
-    for number, claim, _ in rows:
+    drawn.update_yaxes(visible=False, range=[-0.7, len(claims) + 0.4])
+    for x, anchor, words in ((-1.1, "left", ends[0]), (1.1, "right", ends[1])):
+        drawn.add_annotation(x=x, y=len(claims) + 0.1, text=words, showarrow=False, xanchor=anchor)
+    for number, claim in enumerate(claims, 1):
         lines = textwrap.wrap(f"{number}. {claim_name(claim)}", _LINE, max_lines=_LINES, placeholder=" …")
         drawn.add_annotation(
             x=-1.1,
-            y=len(rows) - number + 0.42,
+            y=len(claims) - number + 0.42,
             text="<br>".join(label(line, _LINE) for line in lines),
             align="left",
             xanchor="left",
@@ -143,42 +150,21 @@ def _frame(rows: Rows) -> go.Figure:
     return drawn
 
 
-def _add(drawn: go.Figure, look: Look, rows: Rows) -> None:
-    shown = [place or Place(0.0, 0.0, 0.0) for *_, place in rows]
+def _add(drawn: go.Figure, look: Look, rows: Sequence[tuple[int, Mapping[str, Any], Place | None]]) -> None:
+    shown = [asdict(place or Place(0.0, 0.0, 0.0)) for *_, place in rows]
+    hover = [
+        (*textwrap.wrap(str(claim["sentence"]), _LINE), with_interval(claim), mark_words(claim)) for _, claim, _ in rows
+    ]
     drawn.add_scatter(
-        x=[place.value for place in shown],
+        x=[place["value"] for place in shown],
         y=[height for height, *_ in rows],
         name=f"{look.words} ({len(rows)})",
         mode="markers",
         marker={"color": look.colour, "symbol": look.symbol, "size": 11, "line": {"color": look.colour, "width": 2}},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [place.high - place.value for place in shown],
-            "arrayminus": [place.value - place.low for place in shown],
-            "color": look.colour,
-            "thickness": 2,
-        },
-        hovertext=[_hover(claim) for _, claim, _ in rows],
+        error_x=error_bars(shown, "value") | {"color": look.colour, "thickness": 2},
+        hovertext=["<br>".join(label(line, 200) for line in lines) for lines in hover],
         hoverinfo="text",
     )
-
-
-def _hover(claim: Mapping[str, Any]) -> str:
-    lines = textwrap.wrap(str(claim["sentence"]), _LINE)
-    return "<br>".join(label(line, 200) for line in (*lines, with_interval(claim), mark_words(claim)))
-
-
-def _table(rows: Rows) -> Iterator[dict[str, Any]]:
-    for _, claim, place in rows:
-        yield {
-            "where": claim["where"],
-            "claim": claim["sentence"],
-            "relative": place and place.value,
-            "low": place and place.low,
-            "high": place and place.high,
-            "mark": mark_words(claim),
-        }
 
 
 # the same as text ---------------------------------------------------------------------------------
@@ -186,19 +172,13 @@ def _table(rows: Rows) -> Iterator[dict[str, Any]]:
 
 def forest_text(claims: Claims) -> str:
     """The plot in characters, a line for each claim, the scale first so that a narrow page shows it."""
-    head = f"{'opposite':<{_CELLS}} {'as in paper':>{_CELLS + 1}}".ljust(2 * _CELLS + 3)
-    legend = "   ".join(f"{look.letter} {look.words}" for look in _used(claims))
-    return "\n".join([legend, "", head, *(_line(number, claim) for number, claim in enumerate(claims, 1))])
-
-
-def _used(claims: Claims) -> Iterable[Look]:
     looks = [look_of(claim) for claim in claims]
-    return [look for look in _LOOKS.values() if look in looks]
-
-
-def _line(number: int, claim: Mapping[str, Any]) -> str:
-    read = f", {mark_words(claim)}" if claim.get("by_evidence") else ""
-    return f"{_scale(claim)} {number:>2} {claim_name(claim)}: {with_interval(claim)}{read}"
+    legend = "   ".join(f"{look.letter} {look.words}" for look in _LOOKS.values() if look in looks)
+    lines = [legend, "", f"{'opposite':<{_CELLS}} {'as in paper':>{_CELLS + 1}}".ljust(2 * _CELLS + 3)]
+    for number, claim in enumerate(claims, 1):
+        read = f", {mark_words(claim)}" if claim.get("by_evidence") else ""
+        lines.append(f"{_scale(claim)} {number:>2} {claim_name(claim)}: {with_interval(claim)}{read}")
+    return "\n".join(lines)
 
 
 def _scale(claim: Mapping[str, Any]) -> str:

@@ -5,17 +5,17 @@ Shapes: E experts, X tokens, N blocks, T positions.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from engine.files import ArtifactRef
 from engine.mixing.evidence import AnyEvidence
 from engine.statistics.bootstrap import Ints, Loss
-from engine.statistics.estimates import NUM_DRAWS
+from engine.statistics.estimates import NUM_DRAWS, Estimate
 from engine.text.split_names import HeldOutSplit
-from workbench_studies.core.averages import Averages, Hits, Place
+from workbench_studies.core.averages import Averages, Hits, Place, Statistic, SystemChange
 from workbench_studies.core.sizes import Size
 from workbench_studies.core.spec import Replicate
 
@@ -47,26 +47,63 @@ class Measurements:
     losses: dict[Place, Loss] = field(default_factory=dict)
     prior_blocks: dict[str, int] = field(default_factory=dict)  # behind each domain's cached priors
     num_draws: int = NUM_DRAWS
+    unit: ClassVar[str] = "perplexity"  # of what claims compare
+    scale: ClassVar[float] = 1.0  # from averages to it
 
     @cached_property
     def resampled(self) -> Averages:
         """The losses under bootstrap draws of the text."""
         return Averages(self.losses, self.num_draws)
 
-    def keep(self, system: Hashable, seed: int, domain: str, loss: Loss | None) -> None:
-        """Adds a loss, if there is one."""
-        if loss is not None:
-            self.losses[system, seed, domain] = loss
+    @property
+    def averages(self) -> Averages:
+        """What claims compare."""
+        return self.resampled
 
     def value(self, system: Hashable, domains: Sequence[str]) -> float | None:
         """A system's perplexity, averaged over domains and the seeds that have them; None where it is missing."""
         return self.resampled.value(system, domains)
 
+    def estimate(self, systems: Sequence[Hashable], domains: Sequence[str], statistic: Statistic) -> Estimate | None:
+        """A statistic of what claims compare, in its unit."""
+        return self.averages.estimate(systems, domains, lambda *each: self.scale * statistic(*each))
+
+    def difference(self, system: Hashable, other: Hashable, domains: Sequence[str]) -> Estimate | None:
+        """How much more a system has than another."""
+        return self.estimate((system, other), domains, lambda one, two: one - two)
+
+    def change(self, system: Hashable, other: Hashable, domains: Iterable[str]) -> Estimate | None:
+        """The change of perplexity from another system to this one, in %."""
+        return self.resampled.changes([SystemChange(system, other, domain) for domain in domains])
+
+    def change_by_domain(self, system: Hashable, other: Hashable, domains: Iterable[str]) -> dict[str, Estimate]:
+        """The same on each domain where both were scored."""
+        changes = {domain: self.change(system, other, [domain]) for domain in domains}
+        return {domain: one for domain, one in changes.items() if one is not None}
+
     def against(self, lower: Hashable, higher: Hashable, domains: Sequence[str]) -> str:
         """The two averages that a claim compares, over the seeds with both, as text; empty without scores."""
-        pair = (lower, higher)
-        own = [self.resampled.estimate(pair, domains, lambda *both, n=n: both[n]) for n in range(2)]
+        own = [self.estimate((lower, higher), domains, lambda *both, n=n: both[n]) for n in range(2)]
         return " against ".join(f"{one.value:.2f}" for one in own if one)
+
+    def floor(self, _systems: Sequence[Any], _domains: Sequence[str]) -> str:
+        """Why a comparison of these systems would not be a result; empty where it is one."""
+        return ""
+
+    def value_of(self, system: Any, domains: Sequence[str]) -> float | None:
+        """What claims compare, of one system."""
+        return self.value(system, domains)
+
+    def by_domain(
+        self, domains: Sequence[str], systems: Mapping[str, Any], *, with_role: bool = False
+    ) -> list[dict[str, Any]]:
+        """A table of systems, by their names, on each domain."""
+        return [
+            {"domain": domain}
+            | ({"role": self.subject.role_of(domain)} if with_role else {})
+            | {name: self.value_of(system, [domain]) for name, system in systems.items()}
+            for domain in domains
+        ]
 
 
 class Loaded(NamedTuple):
@@ -78,11 +115,25 @@ class Loaded(NamedTuple):
 
 @dataclass(frozen=True)
 class ScoredText:
-    """The stored scores of one text under any experts."""
+    """The stored scores of one text in one seed, under any experts."""
 
-    size: Size
+    measured: Any
+    run: Any
     domain: str
     scores: Scores
+
+    @property
+    def subject(self) -> Any:
+        return self.measured.subject
+
+    @property
+    def size(self) -> Size:
+        return self.measured.subject.budget  # type: ignore[no-any-return]
+
+    def keep(self, system: Hashable, loss: Loss | None) -> None:
+        """Adds the loss of a system on this text, if there is one."""
+        if loss is not None:
+            self.measured.losses[system, self.run.seed, self.domain] = loss
 
     def load(self, experts: Sequence[str], split: HeldOutSplit) -> Loaded | None:
         """Scores of experts [E, X] on this text; None unless all exist for the same tokens and at least one block."""

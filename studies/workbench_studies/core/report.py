@@ -48,7 +48,8 @@ class Report:
 
     Declared are titles, paragraphs, tables and charts. `{name}` in a paragraph is one of `values`, or of the findings;
     a paragraph may depend on a field of the budget (`if`), and a section on its rows, its paragraphs, or whether the
-    findings have its table (`if_rows`, `if_words`, `if_table`).
+    findings have its table (`if_rows`, `if_words`, `if_table`). Rows that are no table of the findings have a place in
+    them (`rows`), which may depend on another (`needs`), and `columns`: what each shows, and how (`change|interval`).
     """
 
     declared: Mapping[str, Any]
@@ -56,27 +57,49 @@ class Report:
     values: Mapping[str, Callable[[Findings], object]] = field(default_factory=dict)
     rows: Mapping[str, Callable[[Findings], Rows]] = field(default_factory=dict)  # of tables that are not stored so
     shared: Callable[[Findings], Iterable[str]] = lambda _: ()  # reasons of several claims
+    formats: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)  # of columns
 
     def sections(self, findings: Findings) -> list[Section]:
         """All sections of the report, in order."""
+        words = {name: self._words(findings, name) for name in ("summary", "claims", "intervals", "trainings")}
+        claims = " ".join([TEXTS["marks"], *words["claims"]])
+        doubts = (_GUESSES, *_doubts(findings, self.reasons), *self.shared(findings))
         return [
-            in_short(findings, headline(findings), *self._words(findings, "summary")),
-            the_claims(findings, *self._words(findings, "claims")),
+            Section("Summary", tuple(_in_short(findings, headline(findings), *words["summary"]))),
+            Section("Claims", (claims,), claim_rows(findings["claims"])),
             *self._sections(findings, "section"),
-            failed(findings, self.reasons, *self.shared(findings)),
+            Section("Claims that were not reproduced, and possible reasons", doubts),
             *self._sections(findings, "last_section"),
-            intervals(findings, *self._words(findings, "intervals")),
-            circumstances(findings, *self._words(findings, "trainings")),
+            Section("How intervals are computed", tuple(_intervals(findings, *words["intervals"])), findings["texts"]),
+            Section("Machine, budget and time", tuple(_circumstances(findings, *words["trainings"])), _jobs(findings)),
         ]
 
     def _sections(self, findings: Findings, kind: str) -> Iterator[Section]:
         for one in self.declared.get(kind, ()):
             table = one.get("table", "")
-            rows = self.rows[table](findings) if table in self.rows else findings["tables"].get(table, [])
+            rows = self.rows[table](findings) if table in self.rows else self._stored(findings, one)
             words = findings[one["listed"]] if "listed" in one else self._filled(findings, one.get("words", ()))
             has = {"if_rows": rows, "if_words": words, "if_table": table in findings["tables"]}
             if all(has[needed] for needed in has if one.get(needed)):
                 yield Section(one["title"], tuple(words), rows, one.get("chart", ""))
+
+    def _stored(self, findings: Findings, section: Mapping[str, Any]) -> Rows:
+        rows: Rows = (
+            _at(findings, section["rows"]) if "rows" in section else findings["tables"].get(section.get("table"))
+        )
+        if not rows or not _at(findings, section.get("needs", "claims")):
+            return []
+        if "columns" not in section:
+            return rows
+        cells = {name: source.partition("|") for name, source in section["columns"].items()}
+        return [{name: self._cell(row, *cell) for name, cell in cells.items()} for row in rows]
+
+    def _cell(self, row: Mapping[str, Any], place: str, _: str, shape: str) -> object:
+        value = _at(row, place)
+        if shape == "interval":
+            numbers = value if isinstance(value, Mapping) else {"value": value}
+            return with_interval({**row, **numbers, "unit": ""})
+        return value if not shape or value is None else {**_FORMATS, **self.formats}[shape](value)
 
     def _words(self, findings: Findings, name: str) -> tuple[str, ...]:
         return self._filled(findings, self.declared.get(name, ()))
@@ -99,49 +122,51 @@ class _Values(dict[str, object]):
         return self._values[name](self._findings)
 
 
-def in_short(findings: Findings, *words: str) -> Section:
+def _at(values: Mapping[str, Any], place: str) -> Any:
+    """What is at a place (`change.value`); None without it."""
+    for name in place.split("."):
+        values = values.get(name, {})
+    return None if values == {} else values
+
+
+def _in_short(findings: Findings, *words: str) -> Iterator[str]:
     """The summary: a warning for size “smoke”, the marks of claims, unfinished jobs, and later notes on the report."""
-    warnings = [TEXTS["smoke"]] if findings["size"] == SMOKE else []
-    notes = findings.get("notes", ())  # a kept report may have some
-    return Section("Summary", (*warnings, summary(findings), *cautions(findings), *words, *_missing(findings), *notes))
-
-
-def the_claims(findings: Findings, words: str) -> Section:
-    """Every claim with its mark; `words` say which of the paper's numbers are compared."""
-    return Section("Claims", (f"{TEXTS['marks']} {words}",), claim_rows(findings["claims"]))
-
-
-def intervals(findings: Findings, *words: str) -> Section:
-    """How intervals are computed, and the number of documents behind them."""
-    wanted = findings["budget"]["prior_blocks"]
-    few = [row["text"] for row in findings["texts"] if (row["test documents"] or _FEW) < _FEW]
-    short = [row["text"] for row in findings["texts"] if (row["blocks behind a cached prior"] or wanted) < wanted]
-    novel = [
-        f"{row['text']} ({row['test documents']})"
-        for row in findings["texts"]
-        if row["text"] in findings["novel"] and (row["test documents"] or ENOUGH_DOCUMENTS) < ENOUGH_DOCUMENTS
-    ]
-    summary_texts = (
-        (f"Novel domains of which fewer than {ENOUGH_DOCUMENTS} test documents were read: {', '.join(novel)}.", novel),
-        (f"Intervals over fewer than {_FEW} documents are too narrow: {', '.join(few)}.", few),
-        (f"Cached priors of fewer than {wanted} blocks, because the text is too short: {', '.join(short)}.", short),
-    )
-    how = TEXTS["how"].format(draws=NUM_DRAWS, level=LEVEL)
-    sentences = (how, *words, *(sentence for sentence, domains in summary_texts if domains))
-    return Section("How intervals are computed", sentences, findings["texts"])
-
-
-_FEW = 5
-
-
-def _missing(findings: Findings) -> Iterator[str]:
+    if findings["size"] == SMOKE:
+        yield TEXTS["smoke"]
+    yield from (summary(findings), *cautions(findings), *words)
     if jobs := not_done(findings):
         names = ", ".join(f"{job['title']} ({job['state']})" for job in jobs[:_NAMED])
         more = f" and {len(jobs) - _NAMED} more" if len(jobs) > _NAMED else ""
         yield f"Not done when this report was written, so claims that need it are marked {UNTESTABLE}: {names}{more}."
+    yield from findings.get("notes", ())  # a kept report may have some
 
 
 _NAMED = 12
+
+
+def _intervals(findings: Findings, *words: str) -> Iterator[str]:
+    """How intervals are computed, and the number of documents behind them."""
+    yield from (TEXTS["how"].format(draws=NUM_DRAWS, level=LEVEL), *words)
+    rows, wanted = findings["texts"], findings["budget"]["prior_blocks"]
+    novel = [row for row in _below(rows, "test documents", ENOUGH_DOCUMENTS) if row["text"] in findings["novel"]]
+    if novel:
+        named = ", ".join(f"{row['text']} ({row['test documents']})" for row in novel)
+        yield f"Novel domains of which fewer than {ENOUGH_DOCUMENTS} test documents were read: {named}."
+    for start, column, least, why in (
+        ("Intervals over fewer than {} documents are too narrow", "test documents", _FEW, ""),
+        ("Cached priors of fewer than {} blocks", "blocks behind a cached prior", wanted, _SHORT),
+    ):
+        if few := _below(rows, column, least):
+            yield f"{start.format(least)}{why}: {', '.join(row['text'] for row in few)}."
+
+
+_FEW = 5
+_SHORT = ", because the text is too short"
+
+
+def _below(rows: Rows, column: str, least: int) -> Rows:
+    """The rows with some, but fewer than the least."""
+    return [row for row in rows if (row[column] or least) < least]
 
 
 # claims -------------------------------------------------------------------------------------------
@@ -205,10 +230,7 @@ def each_seed(values: Sequence[float | None]) -> str:
     return ", ".join("—" if one is None else f"{one:+.2f}" for one in values) or "—"
 
 
-def failed(findings: Findings, reasons: Reasons, *shared: str) -> Section:
-    """The claims that were tested and not reproduced, with possible reasons; `shared` are those of several claims."""
-    words = (_GUESSES, *_doubts(findings, reasons), *shared)
-    return Section("Claims that were not reproduced, and possible reasons", words)
+_FORMATS: Mapping[str, Callable[[Any], str]] = {"seeds": each_seed, "number": "{:g}".format}
 
 
 _GUESSES = "A reason names the arms that varied it. What begins with “Guess:” was varied by none, and may be wrong."
@@ -219,10 +241,8 @@ def _doubts(findings: Findings, reasons: Reasons) -> Iterator[str]:
     if not failed:
         yield "Every claim that could be tested was reproduced."
     for claim, why in failed:
-        summary_texts = (
-            f"**{claim['where']}: {claim['sentence']}** (paper: {claim['paper']}). Measured: {with_interval(claim)}."
-        )
-        yield " ".join([summary_texts, *why])
+        name = f"**{claim['where']}: {claim['sentence']}**"
+        yield " ".join([f"{name} (paper: {claim['paper']}). Measured: {with_interval(claim)}.", *why])
 
 
 def not_reproduced(findings: Findings, reasons: Reasons) -> list[tuple[Mapping[str, Any], list[str]]]:
@@ -250,23 +270,24 @@ def amount(tokens: int) -> str:
 # where it ran -------------------------------------------------------------------------------------
 
 
-def circumstances(findings: Findings, *words: str) -> Section:
-    """Machine, model, budget and jobs; `words` describe the trainings."""
-    budget = findings["budget"]
+def _circumstances(findings: Findings, *words: str) -> Iterator[str]:
+    """Machine, model and budget, what its jobs took, and what that excludes; `words` describe the trainings."""
+    budget, blocks = findings["budget"], findings["budget"]["prior_blocks"]
     versions = ", ".join(f"{name} {number}" for name, number in findings["versions"].items())
+    yield f"Machine: {findings['machine']}. Versions: {versions}."
     shape = ", ".join(f"{name} {value}" for name, value in budget["shape"].items())
-    summary_texts = (
-        f"Machine: {findings['machine']}. Versions: {versions}.",
-        f"Model: {shape}, vocabulary {budget['vocab_size']:,}.",
-        *words,
-        f"Test text: at most {budget['test_tokens']:,} tokens of each domain, in blocks of {budget['block_size']}"
-        f"{_PRIORS.format(budget['prior_blocks']) if budget['prior_blocks'] else ''}.",
-        _time_words(findings),
+    yield f"Model: {shape}, vocabulary {budget['vocab_size']:,}."
+    yield from words
+    text = f"Test text: at most {budget['test_tokens']:,} tokens of each domain, in blocks of {budget['block_size']}"
+    yield text + (f"; cached priors from at most {blocks} blocks of development text." if blocks else ".")
+    timed = [job for job in findings["jobs"] if job["seconds"]]
+    own = [job["seconds"] for job in timed if job["is_own"]]
+    others = len(timed) - len(own)
+    more = f" {others} more belong to another replication and are not counted." if others else ""
+    yield (
+        f"The last attempts of its {len(own)} ended jobs took {sum(own) / 60:,.1f} min together; parallel jobs count "
+        f"separately, and earlier attempts do not count.{more}"
     )
-    return Section("Machine, budget and time", summary_texts, job_rows(findings))
-
-
-_PRIORS = "; cached priors from at most {} blocks of development text"
 
 
 def _describe_training(findings: Findings, name: str) -> str:
@@ -281,28 +302,16 @@ _TRAININGS: Mapping[str, Callable[[Findings], object]] = {
 }
 
 
-def _time_words(findings: Findings) -> str:
-    """The duration of its jobs, and what it excludes."""
-    own = [job for job in findings["jobs"] if job["is_own"] and job["seconds"]]
-    summary_texts = (
-        f"The last attempts of its {len(own)} ended jobs took {sum(job['seconds'] for job in own) / 60:,.1f} min "
-        "together; parallel jobs count separately, and earlier attempts do not count."
-    )
-    others = sum(not job["is_own"] for job in findings["jobs"] if job["seconds"])
-    return summary_texts + (f" {others} more belong to another replication and are not counted." if others else "")
-
-
-def job_rows(findings: Findings) -> Rows:
+def _jobs(findings: Findings) -> Rows:
     """Every job with its state, its time and its training tokens."""
-    return [
-        {
-            "job": job["title"],
-            "state": job["state"],
-            "seconds": job["seconds"],
-            "tokens at most": job["tokens"],
-        }
-        for job in findings["jobs"]
-    ]
+    columns = {"job": "title", "state": "state", "seconds": "seconds", "tokens at most": "tokens"}
+    return [{name: job[field_name] for name, field_name in columns.items()} for job in findings["jobs"]]
+
+
+def matrix(corner: str, down: Iterable[str], across: Iterable[str], cells: Iterable[Sequence[object]]) -> Rows:
+    """Cells as rows, each with its name in the column of the corner."""
+    names = list(across)
+    return [{corner: name, **dict(zip(names, row, strict=True))} for name, row in zip(down, cells, strict=False)]
 
 
 def shown(value: object) -> str:

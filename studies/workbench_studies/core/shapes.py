@@ -6,48 +6,42 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from engine.statistics.estimates import Estimate
-from workbench_studies.core.averages import SystemChange
 from workbench_studies.core.correlations import share
 from workbench_studies.core.measurements import Measurements
 from workbench_studies.core.study import Case, Options, Test
-from workbench_studies.core.verdicts import Claim, Verdict, is_above, is_below, is_within, untestable
+from workbench_studies.core.verdicts import Claim, Verdict, is_above, is_below, is_within, on_the_floor, untestable
 
 
 def has_less(case: Case[Any], claim: Claim, options: Options) -> Verdict:
-    """One system has less perplexity than another, averaged over domains; `about` ends what is said of ours."""
-    lower, higher, domains = systems_of(case, options)
-    ours = case.measured.against(lower, higher, domains) + options.get("about", "").format_map(case.words)
-    return is_below(claim, case.measured.resampled.difference(lower, higher, domains), ours=ours, unit="perplexity")
+    """One system has less than another, averaged over domains; `about` ends what is said of ours."""
+    measured, (lower, higher, domains) = case.measured, systems_of(case, options)
+    ours = measured.against(lower, higher, domains) + options.get("about", "").format_map(case.words)
+    return is_below(claim, measured.difference(lower, higher, domains), ours=ours, unit=measured.unit)
 
 
 def has_more(case: Case[Any], claim: Claim, options: Options) -> Verdict:
-    """The same, stated of the system with more."""
-    lower, higher, domains = systems_of(case, options)
-    difference = case.measured.resampled.difference(higher, lower, domains)
-    return is_above(claim, difference, ours=case.measured.against(higher, lower, domains), unit="perplexity")
+    """The same, stated of the system with more; with less by at most `border`, if that is negative."""
+    measured, (lower, higher, domains) = case.measured, systems_of(case, options)
+    shown = {"ours": measured.against(higher, lower, domains), "unit": measured.unit}
+    verdict = is_above(claim, measured.difference(higher, lower, domains), options.get("border", 0.0), **shown)
+    return on_the_floor(verdict, measured.floor([higher, lower], domains))
 
 
 def rises_less(case: Case[Any], claim: Claim, options: Options) -> Verdict:
     """From one system to another perplexity changes by less than a border in %, averaged over domains."""
-    return is_below(claim, _change(case, options), options.get("border", 0.0), unit="%")
+    return is_below(claim, case.measured.change(*systems_of(case, options)), options.get("border", 0.0), unit="%")
 
 
 def is_alike(case: Case[Any], claim: Claim, options: Options) -> Verdict:
     """The change from one system to another is within a border in %, whichever way."""
-    return is_within(claim, _change(case, options), options["border"], unit="%")
-
-
-def _change(case: Case[Any], options: Options) -> Estimate | None:
-    own, other, domains = systems_of(case, options)
-    change: Estimate | None = case.measured.resampled.changes([SystemChange(own, other, domain) for domain in domains])
-    return change
+    return is_within(claim, case.measured.change(*systems_of(case, options)), options["border"], unit="%")
 
 
 def has_less_on_each(case: Case[Any], claim: Claim, options: Options) -> Verdict:
     """On every domain: the least certain one is judged."""
     lower, higher, domains = systems_of(case, options)
     border = options.get("border", 0.0)
-    known = changes_by_domain(case.measured, lower, higher, domains)
+    known = case.measured.change_by_domain(lower, higher, domains)
     if len(known) < len(domains) or not known:
         return untestable(claim)
     least = max(known, key=lambda domain: known[domain].high)
@@ -59,7 +53,7 @@ def has_less_on_each(case: Case[Any], claim: Claim, options: Options) -> Verdict
 def has_less_on_most(case: Case[Any], claim: Claim, options: Options) -> Verdict:
     """On more than half of the domains, which are the sample."""
     lower, higher, domains = systems_of(case, options)
-    known = changes_by_domain(case.measured, lower, higher, domains)
+    known = case.measured.change_by_domain(lower, higher, domains)
     if len(known) < len(domains):
         return untestable(claim)
     return holds_on_most(claim, [[one] for one in known.values()], 0.0)
@@ -75,12 +69,11 @@ def holds_on_most(claim: Claim, changes: Sequence[Sequence[Estimate]], border: f
 
 
 def lead_grows(case: Case[Any], claim: Claim, options: Options) -> Verdict:
-    """From the first of four systems to the second it falls by more than from the third to the fourth."""
-    systems = [case.systems[one] for one in options["leads"]]
-    estimate = case.measured.resampled.estimate(
-        systems, case.texts["training"], lambda one, two, three, four: (one - two) - (three - four)
-    )
-    return is_above(claim, estimate, unit="perplexity")
+    """From the second of four systems to the first it rises by more than from the fourth to the third."""
+    systems, domains = [case.systems[one] for one in options["leads"]], case.texts[options.get("on", "training")]
+    estimate = case.measured.estimate(systems, domains, lambda one, two, three, four: (one - two) - (three - four))
+    verdict = is_above(claim, estimate, unit=case.measured.unit)
+    return on_the_floor(verdict, case.measured.floor(systems, domains))
 
 
 def leads_everywhere(
@@ -98,7 +91,7 @@ def leads_everywhere(
 
 def _least_lead(measured: Measurements, own: Hashable, others: Sequence[Hashable], domain: str) -> Estimate | None:
     """How much less perplexity a system has than the one against which that is least certain, in %."""
-    changes = [measured.resampled.changes([SystemChange(own, one, domain)]) for one in others]
+    changes = [measured.change(own, one, [domain]) for one in others]
     known = [one for one in changes if one is not None]
     return max(known, key=lambda one: one.high) if known and len(known) == len(changes) else None
 
@@ -114,18 +107,10 @@ def ratios_of(
     return [[cell / table[place][place] for place, cell in enumerate(row)] for row in table]
 
 
-def systems_of(case: Case[Any], options: Options) -> tuple[Hashable, Hashable, Sequence[str]]:
+def systems_of(case: Case[Any], options: Options) -> tuple[Any, Any, Sequence[str]]:
     """The two systems that a claim compares, and the domains on which it does."""
     lower, higher = (case.systems[options[one]] for one in ("lower", "higher"))
     return lower, higher, case.texts[options.get("on", "training")]
-
-
-def changes_by_domain(
-    measured: Measurements, own: Hashable, other: Hashable, domains: Iterable[str]
-) -> Mapping[str, Estimate]:
-    """The change from one system to another on each domain where both were scored."""
-    changes = {domain: measured.resampled.changes([SystemChange(own, other, domain)]) for domain in domains}
-    return {domain: one for domain, one in changes.items() if one is not None}
 
 
 SHAPES: Mapping[str, Test] = {

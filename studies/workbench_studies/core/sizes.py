@@ -64,11 +64,8 @@ def _values(tables: Mapping[str, Any], name: str) -> dict[str, Any]:
     own = dict(tables[name])
     values = _values(tables, own.pop("base")) if "base" in own else {}
     values |= dict.fromkeys(own.pop("without", ()))
-    return values | {key: values[key] | one if _are_tables(values.get(key), one) else one for key, one in own.items()}
-
-
-def _are_tables(*values: object) -> bool:
-    return all(isinstance(value, dict) for value in values)
+    is_changed = {key: isinstance(one, dict) and isinstance(values.get(key), dict) for key, one in own.items()}
+    return values | {key: values[key] | one if is_changed[key] else one for key, one in own.items()}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ sense stands once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar
 
@@ -20,7 +20,6 @@ from workbench_studies.core.verdicts import Claim, Verdict, untestable
 
 Options = Mapping[str, Any]
 _NAME = re.compile(r"\{(.*?)\}")  # of a value in words
-_HOLE = re.compile(r"\{.*?\}")
 _FILLED = ("where", "sentence", "paper", "weaker", "model")
 
 
@@ -67,7 +66,7 @@ class DeclaredClaim:
     def states(self, row: Mapping[str, Any]) -> bool:
         """Whether a claim of a report is this one, whatever values stand in its words."""
         texts = ((self.where, row["where"]), (self.sentence, row["sentence"]))
-        return all(re.fullmatch(".*".join(map(re.escape, _HOLE.split(own))), text) for own, text in texts)
+        return all(re.fullmatch(".*".join(map(re.escape, _NAME.split(own)[::2])), text) for own, text in texts)
 
     def claim(self, words: Mapping[str, object]) -> Claim:
         """The claim of a replication, with these values in the place of their names."""
@@ -126,14 +125,13 @@ class Study:
         is_chosen: Callable[[DeclaredClaim], bool] = lambda _: True,
     ) -> list[Verdict]:
         """The verdict on each claim in each of the cases that it is stated for."""
-        chosen = filter(is_chosen, self.claims)
-        return [self._verdict(tests, case, one) for one in chosen for case in cases[one.each]]
-
-    def _verdict(self, tests: Mapping[str, Test], case: Case[Any], declared: DeclaredClaim) -> Verdict:
-        claim = declared.claim(case.words)
-        if declared.needs in case.lacks:
-            return untestable(claim, self.reasons[declared.needs].format_map(case.words))
-        return tests[declared.test](case, claim, declared.options)
+        verdicts = []
+        for one in filter(is_chosen, self.claims):
+            for case in cases[one.each]:
+                claim = one.claim(case.words)
+                why = self.reasons[one.needs].format_map(case.words) if one.needs in case.lacks else ""
+                verdicts.append(untestable(claim, why) if why else tests[one.test](case, claim, one.options))
+        return verdicts
 
     def untestable(self) -> list[Verdict]:
         """The verdicts on sentences that no arm of a replication decides."""
@@ -145,13 +143,18 @@ class Study:
 
     def listed(self, verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
         """Every sentence with the marks of the claims that judge it, or why there are none."""
-        return [{**asdict(one), "judged_by": list(_marks(one, verdicts))} for one in self.sentences]
-
-
-def _marks(sentence: Sentence, verdicts: Sequence[Verdict]) -> Iterator[dict[str, str]]:
-    for verdict in verdicts:
-        if verdict.claim.id in sentence.judged_by:
-            yield {"where": verdict.claim.where, "sentence": verdict.claim.sentence, "mark": verdict.mark}
+        rows = [(one.claim.id, one.claim.where, one.claim.sentence, one.mark) for one in verdicts]
+        return [
+            asdict(one)
+            | {
+                "judged_by": [
+                    {"where": where, "sentence": sentence, "mark": mark}
+                    for identity, where, sentence, mark in rows
+                    if identity in one.judged_by
+                ]
+            }
+            for one in self.sentences
+        ]
 
 
 def read_study(module: str) -> Study:

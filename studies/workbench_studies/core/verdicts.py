@@ -59,16 +59,6 @@ class Verdict:
     border: float = 0.0
     num_domains: int | None = None  # the sample, where the claim is about domains and not about text
 
-    @property
-    def is_undecided(self) -> bool:
-        """Neither reproduced nor contradicted: more seeds, text or domains could decide it."""
-        return self.mark == UNDECIDED
-
-    @property
-    def is_one_seed(self) -> bool:
-        """Whether it rests on a single seed."""
-        return self.estimate is not None and len(self.estimate.by_seed) == 1
-
     def as_dict(self) -> dict[str, Any]:
         """The verdict as a report stores it."""
         estimate = asdict(self.estimate) if self.estimate else {"value": None, "low": None, "high": None, "by_seed": ()}
@@ -76,8 +66,8 @@ class Verdict:
             **{name: value for name, value in asdict(self.claim).items() if name != "id"},
             "mark": self.mark,
             "why": self.why,
-            "is_undecided": self.is_undecided,
-            "is_one_seed": self.is_one_seed,
+            "is_undecided": self.mark == UNDECIDED,
+            "is_one_seed": self.estimate is not None and len(self.estimate.by_seed) == 1,
             "num_domains": self.num_domains,
             "side": self.side,
             "border": self.border,
@@ -85,17 +75,6 @@ class Verdict:
             "unit": self.unit,
             **estimate,
         }
-
-
-@dataclass(frozen=True)
-class _Doubt:
-    """Why a claim that could be tested was not reproduced."""
-
-    why: str
-    mark: Mark = UNDECIDED
-
-
-_NOT_EVERY_SEED = _Doubt("Undecided: the interval supports the claim, but not every seed does.")
 
 
 def untestable(claim: Claim, why: str = NO_SCORES, ours: str = "") -> Verdict:
@@ -138,9 +117,7 @@ def _verdict(
 ) -> Verdict:
     if estimate is None:
         return untestable(claim, ours=ours)
-    doubt = _DOUBTS[side](estimate, border)
-    mark = doubt.mark if doubt else WEAKER if claim.weaker else REPRODUCED
-    sentences = [doubt.why] if doubt else []
+    mark, *sentences = _DOUBTS[side](estimate, border) or (WEAKER if claim.weaker else REPRODUCED,)
     if num_domains is not None and mark == UNDECIDED:
         sentences.append(f"{num_domains} domains cannot show it.")
     if claim.weaker:
@@ -148,28 +125,32 @@ def _verdict(
     return Verdict(claim, mark, " ".join(sentences), ours, estimate, unit, side, border, num_domains)
 
 
-def _not_below(estimate: Estimate, border: float, sign: int = 1) -> _Doubt | None:
+_Doubt = tuple[Mark, str] | None  # the mark of a claim that was tested and not reproduced, and why
+_NOT_EVERY_SEED = (UNDECIDED, "Undecided: the interval supports the claim, but not every seed does.")
+
+
+def _doubt_below(estimate: Estimate, border: float, sign: int = 1) -> _Doubt:
     """Why a number does not count as below the border (as above it, if the sign is -1); None if it does."""
     low, high = sorted((sign * estimate.low, sign * estimate.high))
     if low > sign * border:
-        return _Doubt("Reversed: the full interval lies on the other side.", CONTRADICTED)
+        return CONTRADICTED, "Reversed: the full interval lies on the other side."
     if high >= sign * border:
-        return _Doubt(f"Undecided: the interval includes {border:g}.")
+        return UNDECIDED, f"Undecided: the interval includes {border:g}."
     return _NOT_EVERY_SEED if max(sign * one for one in estimate.by_seed) >= sign * border else None
 
 
-def _not_within(estimate: Estimate, border: float) -> _Doubt | None:
+def _doubt_within(estimate: Estimate, border: float) -> _Doubt:
     if estimate.low > border or estimate.high < -border:
-        return _Doubt("The full interval lies outside the claimed range.", CONTRADICTED)
+        return CONTRADICTED, "The full interval lies outside the claimed range."
     if estimate.low <= -border or estimate.high >= border:
-        return _Doubt(f"Undecided: the interval includes {border:g} or -{border:g}.")
+        return UNDECIDED, f"Undecided: the interval includes {border:g} or -{border:g}."
     return _NOT_EVERY_SEED if max(map(abs, estimate.by_seed)) >= border else None
 
 
-_DOUBTS: Mapping[Side, Callable[[Estimate, float], _Doubt | None]] = {
-    "below": _not_below,
-    "above": partial(_not_below, sign=-1),
-    "within": _not_within,
+_DOUBTS: Mapping[Side, Callable[[Estimate, float], _Doubt]] = {
+    "below": _doubt_below,
+    "above": partial(_doubt_below, sign=-1),
+    "within": _doubt_within,
 }
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import plotly.graph_objects as go
+
 from workbench.formatting.number_format import label
-from workbench.formatting.palette import COLOURS
 from workbench_studies.core.drawing import (
     Chart,
     Draw,
     Rows,
-    add_line,
+    add_lines,
+    colour,
     error_bars,
     figure,
     grouped,
     heatmap,
-    lines,
     logarithmic,
     ratio_heatmap,
 )
@@ -32,14 +33,20 @@ def _curves(findings: Findings) -> Chart | None:
     rows: Rows = findings["curves"]
     if not rows:
         return None
-    drawn = figure("training tokens", "perplexity per token", better="lower")
-    names = list(dict.fromkeys(row["system"] for row in rows))
-    for name, seed, line in lines(rows, "system"):
-        style = {"color": COLOURS[names.index(name)], "dash": _DASHES[seed % len(_DASHES)]}
-        add_line(drawn, line, f"{name}, seed {seed}", style)
-    logarithmic(drawn, (row["perplexity"] for row in rows))
-    drawn.update_xaxes(tickformat="~s")
-    return Chart(drawn, crossing_words(findings), rows)
+    names, lines = [*grouped(rows, "{system}")], grouped(rows, "{system}, seed {seed}")
+    styles = [
+        {"color": colour(names.index(line["system"])), "dash": _DASHES[line["seed"] % len(_DASHES)]}
+        for line, *_ in lines.values()
+    ]
+    return Chart(_over_tokens("training tokens", lines, styles), crossing_words(findings), rows)
+
+
+def _over_tokens(x: str, lines: Mapping[str, Rows], styles: Iterable[Mapping[str, Any]]) -> go.Figure:
+    """Perplexity over tokens."""
+    drawn = figure(x, "perplexity per token", better="lower")
+    add_lines(drawn, lines, "tokens", "perplexity", *({"mode": "lines", "line": style} for style in styles))
+    logarithmic(drawn, (row["perplexity"] for line in lines.values() for row in line))
+    return drawn.update_xaxes(tickformat="~s")
 
 
 def _forgetting(findings: Findings) -> Chart | None:
@@ -47,33 +54,30 @@ def _forgetting(findings: Findings) -> Chart | None:
     dense = [row for row in rows if row["method"] == "dense-DAPT"]
     if not dense:
         return None
-    drawn = figure("tokens of the target", "perplexity per token", better="lower")
-    targets = list(dict.fromkeys(row["target"] for row in rows))
-    for (method, target, text), line in grouped(rows, ("method", "target", "text")).items():
-        first = [row for row in line if row["seed"] == line[0]["seed"]]
-        dash = "solid" if method == "dense-DAPT" else "dot"
-        style = {
-            "color": COLOURS[targets.index(target) % len(COLOURS)],
-            "dash": dash,
-            "width": 3 if text == "target" else 1,
+    targets, lines = [*grouped(rows, "{target}")], grouped(rows, "{method} on {target}: {text}")
+    first = {name: [row for row in line if row["seed"] == line[0]["seed"]] for name, line in lines.items()}
+    styles = [
+        {
+            "color": colour(targets.index(row["target"])),
+            "dash": "solid" if row["method"] == "dense-DAPT" else "dot",
+            "width": 3 if row["text"] == "target" else 1,
         }
-        add_line(drawn, first, f"{method} on {target}: {text}", style)
-    logarithmic(drawn, (row["perplexity"] for row in rows))
-    drawn.update_xaxes(tickformat="~s")
+        for row, *_ in first.values()
+    ]
     title = "Solid: dense-DAPT, dotted: DEMix-DAPT; thick: the target, thin: the training domains. " + _forgotten(dense)
-    return Chart(drawn, title, rows)
+    return Chart(_over_tokens("tokens of the target", first, styles), title, rows)
 
 
 def _forgotten(dense: Rows) -> str:
     """For how many targets the training domains end worse than they began, by the mean over seeds."""
-    lines = grouped([row for row in dense if row["text"] == "training domains"], ("target",)).values()
+    lines = grouped((row for row in dense if row["text"] == "training domains"), "{target}").values()
     worse = sum(_ends(line, max) > _ends(line, min) for line in lines)
     return f"Dense-DAPT's training domains end worse than they began for {worse} of {len(lines)} targets"
 
 
 def _ends(line: Rows, which: Callable[[Iterable[int]], int]) -> float:
     """The mean perplexity at the first (`min`) or last (`max`) point of each seed."""
-    by_seed = grouped(line, ("seed",)).values()
+    by_seed = grouped(line, "{seed}").values()
     at = [(rows, which(row["tokens"] for row in rows)) for rows in by_seed]
     return float(sum(row["perplexity"] for rows, tokens in at for row in rows if row["tokens"] == tokens) / len(at))
 
@@ -83,23 +87,20 @@ def _modes(findings: Findings) -> Chart | None:
     if not rows:
         return None
     drawn = figure("way to mix", "average perplexity per token on novel text", better="lower")
-    names = list(dict.fromkeys(row["system"] for row in rows))
-    readings = grouped(rows, ("reading",))
-    for place, (reading, line) in enumerate(readings.items()):
-        drawn.add_scatter(
-            x=[names.index(row["system"]) + _APART * place for row in line],
-            y=[row["ours"] for row in line],
-            name=reading[0],
-            mode="markers",
-            marker={"color": COLOURS[place], "size": 10},
-            error_y=error_bars(line, "ours"),
-        )
-    drawn.update_xaxes(
-        tickvals=[place + _APART * (len(readings) - 1) / 2 for place in range(len(names))], ticktext=names
-    )
+    names, readings = [*grouped(rows, "{system}")], grouped(rows, "{reading}")
+    moved = {
+        reading: [row | {"x": names.index(row["system"]) + _APART * place} for row in line]
+        for place, (reading, line) in enumerate(readings.items())
+    }
+    add_lines(drawn, moved, "x", "ours", *map(_dots, range(len(moved))))
+    middle = _APART * (len(readings) - 1) / 2
+    drawn.update_xaxes(tickvals=[place + middle for place in range(len(names))], ticktext=names)
     best = min(rows, key=lambda row: row["ours"])
-    title = f"Lowest on novel text: {best['system']} with {best['reading']}"
-    return Chart(drawn, title, rows)
+    return Chart(drawn, f"Lowest on novel text: {best['system']} with {best['reading']}", rows)
+
+
+def _dots(place: int) -> dict[str, Any]:
+    return {"mode": "markers", "marker": {"color": colour(place), "size": 10}}
 
 
 def _calibrated(findings: Findings) -> Chart | None:
@@ -108,13 +109,12 @@ def _calibrated(findings: Findings) -> Chart | None:
     if not rows:
         return None
     drawn = figure("change of perplexity against it, %", "", height=130 + 26 * len(rows))
-    for place, (against, own) in enumerate(grouped(rows, ("against",)).items()):
+    for place, (against, own) in enumerate(grouped(rows, "{against}").items()):
         drawn.add_scatter(
             x=[row["change"]["value"] for row in own],
             y=[len(rows) - 1 - rows.index(row) for row in own],
-            name=label(f"against {against[0]}", 60),
-            mode="markers",
-            marker={"color": COLOURS[place], "size": 10},
+            name=label(f"against {against}", 60),
+            **_dots(place),
             error_x=error_bars([row["change"] for row in own], "value"),
         )
     names = [f"{row['text'].removesuffix(' domains')}, {row['mode']}" for row in rows]
@@ -163,18 +163,14 @@ def _courses(findings: Findings) -> Chart | None:
     data: Mapping[str, Any] = findings["pictures"]["posteriors"]
     if not data:
         return None
-    drawn = figure("blocks of held-out text", "share of the one that leads at the end, in the mean so far")
+    lines, styles = {}, []
     for place, (text, one) in enumerate(data.items()):
         leader = max(range(len(one["mean"])), key=one["mean"].__getitem__)
-        history = one["course"][leader]
-        style = {"color": COLOURS[place % len(COLOURS)], "dash": "dot" if text in findings["novel"] else "solid"}
-        drawn.add_scatter(
-            x=list(range(1, len(history) + 1)),
-            y=history,
-            name=label(f"{text}: {findings['domains'][leader]}"),
-            mode="lines",
-            line=style,
-        )
+        name, dash = f"{text}: {findings['domains'][leader]}", "dot" if text in findings["novel"] else "solid"
+        lines[name] = [{"block": block, "share": share} for block, share in enumerate(one["course"][leader], 1)]
+        styles.append({"mode": "lines", "line": {"color": colour(place), "dash": dash}})
+    drawn = figure("blocks of held-out text", "share of the one that leads at the end, in the mean so far")
+    add_lines(drawn, lines, "block", "share", *styles)
     moves = {text: [far for far in one["moved"] if far is not None] for text, one in data.items()}
     rows = [{"text": text, "moved": ", ".join(f"{far:.3f}" for far in each)} for text, each in moves.items()]
     stable = sum(max(each) <= SETTLED for each in moves.values() if each)

@@ -11,7 +11,7 @@ from engine.statistics.estimates import Estimate, half_width, of_seeds
 from workbench_studies.core.averages import SystemChange, estimate_mean
 from workbench_studies.core.correlations import correlation_of_pairs, correlation_of_points, share
 from workbench_studies.core.findings import Row
-from workbench_studies.core.shapes import SHAPES, changes_by_domain, holds_on_most, leads_everywhere
+from workbench_studies.core.shapes import SHAPES, holds_on_most, leads_everywhere
 from workbench_studies.core.study import Case, DeclaredClaim, Options, Test, read_study
 from workbench_studies.core.verdicts import FLOOR, Claim, Verdict, is_above, is_below, untestable
 from workbench_studies.demix import tables
@@ -27,7 +27,7 @@ from workbench_studies.demix.names import (
     single_expert,
     system,
 )
-from workbench_studies.demix.tables import SETTLED, STABLE_AFTER, drift_of, ratios
+from workbench_studies.demix.tables import SETTLED, STABLE_AFTER, drift_of, ratios_by_seed
 
 STUDY = read_study(__file__)
 _USUALLY = 0.5
@@ -81,8 +81,8 @@ def holds_for_lambda(case: DemixCase, claim: Claim, options: Options) -> Verdict
     """What the paper says of λ in most settings: domains, training and novel, are the settings and the sample."""
     chosen = system("updating", GRID[options["chosen"]])
     others = [system("updating", reading) for value, reading in GRID.items() if value != options["chosen"]]
-    resampled, domains = case.measured.resampled, case.texts["everywhere"]
-    every = [[resampled.changes([SystemChange(chosen, other, domain)]) for other in others] for domain in domains]
+    domains = case.texts["everywhere"]
+    every = [[case.measured.change(chosen, other, [domain]) for other in others] for domain in domains]
     known = [[one for one in row if one is not None] for row in every]
     if not known or any(len(row) < len(others) for row in known):
         return untestable(claim)
@@ -91,7 +91,7 @@ def holds_for_lambda(case: DemixCase, claim: Claim, options: Options) -> Verdict
 
 def gains_less_with_overlap(case: DemixCase, claim: Claim, _: Options) -> Verdict:
     measured, domains = case.measured, case.texts["training"]
-    results = changes_by_domain(measured, case.systems["naive"], case.systems["dense"], domains)
+    results = measured.change_by_domain(case.systems["naive"], case.systems["dense"], domains)
     losing = [domain for domain, one in results.items() if one.low > 0]
     ours = f"naive is worse on {len(losing)} of {len(results)}{': ' if losing else ''}{', '.join(losing)}"
     if len(results) < len(domains):
@@ -115,7 +115,7 @@ def goes_with_overlap(case: DemixCase, claim: Claim, _: Options) -> Verdict:
     from engine.text.overlap import correlation
 
     measured, domains, overlap = case.measured, case.texts["training"], case.measured.overlap
-    ratio_tables = [table for seed in measured.resampled.seeds if (table := ratios(measured, seed))]
+    ratio_tables = ratios_by_seed(measured)
     if not ratio_tables:
         return untestable(claim)
     if overlap is None or len(domains) < _LEAST_DOMAINS:
@@ -224,19 +224,16 @@ def _targets(case: DemixCase, mode: str) -> list[str]:
 
 def comes_close(case: DemixCase, claim: Claim, options: Options) -> Verdict:
     """How far DEMix-DAPT is from dense-DAPT on each target; the one on which it is least surely close is judged."""
-    resampled, known = case.measured.resampled, {}
+    measured, known, collapsed = case.measured, {}, []
     for target in _targets(case, "demix-dapt"):
         demix, dense = (_adapted(case, mode, target) for mode in ("demix-dapt", "dense-dapt"))
-        if change := resampled.changes([SystemChange(demix, dense, target)]):
+        if change := measured.change(demix, dense, [target]):
             known[target] = change
+            own = measured.change(dense, case.systems["dense"], [target])
+            collapsed += [f"{target} ({own.value:+.0f} %)"] if own and own.value > 0 else []
     if not known:
         return untestable(claim)
     each = ", ".join(f"{novel} {change.value:+.0f} %" for novel, change in known.items())
-    dense = {
-        one: resampled.changes([SystemChange(_adapted(case, "dense-dapt", one), case.systems["dense"], one)])
-        for one in known
-    }
-    collapsed = [f"{novel} ({one.value:+.0f} %)" for novel, one in dense.items() if one and one.value > 0]
     if collapsed:
         why = f"dense-DAPT ended above the untouched Dense on its own target: {', '.join(collapsed)}."
         return untestable(claim, f"{FLOOR}{why}", each)
@@ -252,8 +249,8 @@ def hits_the_most_distinct(case: DemixCase, claim: Claim, _: Options) -> Verdict
     if not shared:
         return untestable(claim)
     least = min(shared, key=lambda domain: shared[domain])
-    change = SystemChange(case.systems["interleaved"], case.systems["naive"], least)
-    return is_above(claim, case.measured.resampled.changes([change]), ours=least, unit="%")
+    change = case.measured.change(case.systems["interleaved"], case.systems["naive"], [least])
+    return is_above(claim, change, ours=least, unit="%")
 
 
 TESTS: Mapping[str, Test] = {

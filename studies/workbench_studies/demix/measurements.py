@@ -16,7 +16,7 @@ from engine.config import Evidence
 from engine.mixing.evidence import AnyEvidence
 from engine.statistics.bootstrap import Ints, Loss
 from engine.statistics.estimates import Floats
-from workbench_studies.core.calibration import Fit, fit
+from workbench_studies.core.calibration import Fit, best_expert, fit
 from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores
 from workbench_studies.demix.names import (
     CALIBRATED,
@@ -73,30 +73,19 @@ class DemixMeasurements(Measurements):
     def measure(self, scores: Scores) -> Iterator[str]:
         """Adds what the scores give; says after each seed and domain where it is."""
         for run in self.subject.runs:
-            if fitted := _fit(self.subject, scores, run):
+            texts = (ScoredText(self, run, domain, scores) for domain in self.subject.domains)
+            if fitted := fit(texts, run.experts("demix", self.subject.domains)):
                 self.fits[run.seed] = fitted
             for domain in self.subject.everywhere:
-                _Text(self.subject.budget, domain, scores, self, run).measure()
+                _Text(self, run, domain, scores).measure()
                 yield f"seed {run.seed}, {domain}"
 
 
-def _fit(subject: ReplicateDemix, scores: Scores, run: DemixRun) -> Fit | None:
-    """A seed's evidence, fitted on dev text of the training domains; no other text is opened."""
-    experts = run.experts("demix", subject.domains)
-    texts = {domain: ScoredText(subject.budget, domain, scores).load(experts, "dev") for domain in subject.domains}
-    return fit(texts, subject.budget.block_size)
-
-
-@dataclass(frozen=True)
 class _Text(ScoredText):
     """The scores of one domain under the models of one seed."""
 
     measured: DemixMeasurements
     run: DemixRun
-
-    @property
-    def subject(self) -> ReplicateDemix:
-        return self.measured.subject
 
     def measure(self) -> None:
         """Adds every loss and belief that the stored scores give."""
@@ -107,9 +96,9 @@ class _Text(ScoredText):
 
     def _measure_baselines(self) -> None:
         for method in _DENSE:
-            self._keep(System(method), self.one(self.run.expert(method, self.domain)))
+            self.keep(System(method), self.one(self.run.expert(method, self.domain)))
         tokens = self.run.experts("domain-token", self.subject.domains)
-        self._keep(System("domain-token"), self._given_or_best(tokens))
+        self.keep(System("domain-token"), self._given_or_best(tokens))
 
     def _measure_demix(self) -> None:
         experts = self.run.experts("demix", self.subject.domains)
@@ -117,10 +106,10 @@ class _Text(ScoredText):
         if test is None:
             return
         for place, home in enumerate(self.subject.domains):
-            self._keep(single_expert(home), self.loss(test, test.logprobs_EX[place]))
-        self._keep(System("naive"), self._given_or_best(experts))
+            self.keep(single_expert(home), self.loss(test, test.logprobs_EX[place]))
+        self.keep(System("naive"), self._given_or_best(experts))
         if self.domain in self.subject.domains:
-            self._keep(System("interleaved"), self.one(own(self.run.interleaved, self.domain)))
+            self.keep(System("interleaved"), self.one(own(self.run.interleaved, self.domain)))
         self._measure_mixtures(test, self.load(experts, "dev"))
         self._believe(experts)
 
@@ -129,34 +118,30 @@ class _Text(ScoredText):
         from engine.mixing.posterior import PosteriorGate, UpdatingGate
 
         equal = [1.0] * len(test.logprobs_EX)
-        self._keep(System("average"), self.mixed(FixedGate(equal), test))
-        rules = {reading: rule for reading in (*READINGS, CALIBRATED) if (rule := self._rule(reading)) is not None}
+        self.keep(System("average"), self.mixed(FixedGate(equal), test))
+        rules: dict[Reading, AnyEvidence] = {one: one.evidence for one in READINGS if one.evidence != "calibrated"}
+        if fitted := self.measured.fits.get(self.run.seed):
+            rules[CALIBRATED] = fitted.rule
         grid = {one: one.evidence for one in GRID.values() if one.evidence != "calibrated"}
         for reading, rule in {**rules, **grid}.items():
             updating = UpdatingGate(
                 equal, rule, newest_weight=reading.newest_weight, update_every=self.subject.budget.block_size
             )
-            self._keep(system("updating", reading), self.mixed(updating, test))
+            self.keep(system("updating", reading), self.mixed(updating, test))
         for reading, rule in {by_evidence(reading.evidence): rule for reading, rule in rules.items()}.items():
-            self._keep(system("uniform", reading), self.mixed(PosteriorGate(equal, rule), test))
-            self._keep(system("cached", reading), self.cached(test, dev, rule))
-
-    def _rule(self, reading: Reading) -> AnyEvidence | None:
-        """The evidence of a reading in this seed; None of a calibrated one that could not be fitted."""
-        if reading.evidence != "calibrated":
-            return reading.evidence
-        return self.measured.fits[self.run.seed].rule if self.run.seed in self.measured.fits else None
+            self.keep(system("uniform", reading), self.mixed(PosteriorGate(equal, rule), test))
+            self.keep(system("cached", reading), self.cached(test, dev, rule))
 
     def _measure_adapted(self) -> None:
         first = self.run.experts("demix", self.subject.domains)
         added = [self.run.added(novel) for novel in self.subject.novel]
         for evidence in EVIDENCES:
             reading = by_evidence(evidence)
-            self._keep(system("grown", reading), self._mixture_of([*first, *added], evidence))
+            self.keep(system("grown", reading), self._mixture_of([*first, *added], evidence))
             for novel, expert in zip(self.subject.novel, added, strict=True):
-                self._keep(demix_dapt(novel, reading), self._mixture_of([*first, expert], evidence))
+                self.keep(demix_dapt(novel, reading), self._mixture_of([*first, expert], evidence))
         for novel in self.subject.novel:
-            self._keep(dense_dapt(novel), self.one(own(self.run.adapted(novel), novel)))
+            self.keep(dense_dapt(novel), self.one(own(self.run.adapted(novel), novel)))
 
     def _measure_removed(self) -> None:
         if self.domain not in self.subject.domains:
@@ -166,8 +151,8 @@ class _Text(ScoredText):
         retrained = [own(self.run.without(self.domain), domain) for domain in others]
         for evidence in EVIDENCES:
             reading = by_evidence(evidence)
-            self._keep(system("minus expert", reading), self._mixture_of(left, evidence))
-            self._keep(system("minus domain", reading), self._mixture_of(retrained, evidence))
+            self.keep(system("minus expert", reading), self._mixture_of(left, evidence))
+            self.keep(system("minus domain", reading), self._mixture_of(retrained, evidence))
 
     def _believe(self, experts: Sequence[str]) -> None:
         from engine.analysis.inference_modes import trajectory
@@ -186,17 +171,12 @@ class _Text(ScoredText):
             dev.documents_N[: blocks_ENT.shape[1]],
         )
 
-    # losses ---------------------------------------------------------------------------------------
-
-    def _keep(self, name: System, loss: Loss | None) -> None:
-        self.measured.keep(name, self.run.seed, self.domain, loss)
-
     def _given_or_best(self, experts: Sequence[str]) -> Loss | None:
         """The domain's own expert; where it has none, the one with the lowest perplexity on this very text (§5.3)."""
         if self.domain in self.subject.domains:
             return self.one(experts[self.subject.domains.index(self.domain)])
         test = self.load(experts, "test")
-        return None if test is None else self.loss(test, test.logprobs_EX[int(test.logprobs_EX.sum(1).argmax())])
+        return None if test is None else self.loss(test, test.logprobs_EX[best_expert(test)])
 
     def _mixture_of(self, experts: Sequence[str], evidence: Evidence) -> Loss | None:
         """The mixture of these experts with a cached prior."""

@@ -102,23 +102,18 @@ class DemixRun(Run):
     @property
     def interleaved(self) -> str:
         """The DEMix mixture whose experts are in some layers only (§3.3)."""
-        return f"{self.seed_model}-interleaved"
+        return self.mixture("interleaved")
+
+    def without(self, domain: str) -> str:
+        """The DEMix mixture trained without a domain (–Domain, table 7)."""
+        return self.mixture(f"no-{domain}")
 
     def names(self, novel: Sequence[str], removed: Sequence[str], interleaves: bool = False) -> list[str]:
         """Everything that is made under a name of its own; experts of a mixture are called after it."""
         mixtures = [self.mixture(method) for method in METHODS]
         adapted = [name(one) for one in novel for name in (self.added, self.adapted)]
-        return [
-            self.seed_model,
-            *mixtures,
-            *adapted,
-            *map(self.without, removed),
-            *([self.interleaved] if interleaves else []),
-        ]
-
-    def without(self, domain: str) -> str:
-        """The DEMix mixture trained without a domain (–Domain, table 7)."""
-        return f"{self.seed_model}-no-{domain}"
+        interleaved = [self.interleaved] if interleaves else []
+        return [self.seed_model, *mixtures, *adapted, *map(self.without, removed), *interleaved]
 
 
 def own(mixture: str, domain: str) -> str:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from workbench_studies.core.findings import Findings
-from workbench_studies.core.report import Report, Rows, amount, each_seed, with_interval
+from workbench_studies.core.report import Report, Rows, amount, each_seed, matrix, with_interval
 from workbench_studies.core.sizes import read_table
 from workbench_studies.core.verdicts import CONTRADICTED, REPRODUCED, UNDECIDED
 from workbench_studies.demix.names import CODE, PAPER, READINGS, WORDS
@@ -22,22 +22,16 @@ _FITTED_MODE = "uniform"  # the fit starts from equal priors
 # our own reading ----------------------------------------------------------------------------------
 
 
-def _ours(findings: Findings) -> str:
-    """How the reading was fitted; empty of reports from before there was one."""
+def _ours(findings: Findings, told: str) -> str:
+    """How the reading was fitted, or where it holds; empty of reports from before there was one."""
     if "calibrated" not in findings:
         return ""
-    fits = findings["calibrated"]["fits"]
-    return _TEXTS["fitted"] if fits else "Not fitted yet: it needs dev scores of two training domains at least."
-
-
-def _fitted(findings: Findings, name: str) -> Any:
-    """What is stored of the reading, if it was fitted."""
-    ours = findings.get("calibrated", {})
-    return ours[name] if ours.get("fits") else []
-
-
-def _limit_of_ours(findings: Findings) -> str:
-    return f"{where_it_holds(findings)} {_TEXTS['limit']}".strip() if _fitted(findings, "fits") else ""
+    holds = f"{where_it_holds(findings)} {_TEXTS['limit']}".strip()
+    fitted, unknown = {
+        "fit": (_TEXTS["fitted"], "Not fitted yet: it needs dev scores of two training domains at least."),
+        "limit": (holds, ""),
+    }[told]
+    return fitted if findings["calibrated"]["fits"] else unknown
 
 
 def where_it_holds(findings: Findings) -> str:
@@ -77,38 +71,6 @@ def fitted_words(findings: Findings) -> str:
     return ", ".join(f"{row['change']['value']:+.1f} % on the {row['text']}" for row in own)
 
 
-def _against_rows(findings: Findings) -> Rows:
-    return [
-        {
-            "text": row["text"],
-            "system": WORDS[row["mode"]],
-            "against": row["against"],
-            "calibrated": row["calibrated"],
-            "other": row["other"],
-            "difference [95 %]": with_interval({**row["difference"], "unit": ""}),
-            "change, % [95 %]": with_interval({**row["change"], "unit": ""}),
-            "each seed": each_seed(row["difference"]["by_seed"]),
-            "calibrated has": row["side"],
-        }
-        for row in _fitted(findings, "against")
-    ]
-
-
-def _fit_rows(findings: Findings) -> Rows:
-    numbers = ("decay", "power", "slow decay", "slow power")
-    return [
-        {
-            "seed": row["seed"],
-            **{name: f"{row[name]:g}" if row[name] is not None else None for name in numbers},
-            "setting": "the paper's, kept" if row["is kept"] else "fitted",
-            "domains read": row["dev domains"],
-            "gain on dev text, % [95 %]": with_interval({**row, "value": row["gain, %"], "unit": ""}),
-            "without its own, %": row["left out, %"],
-        }
-        for row in _fitted(findings, "fits")
-    ]
-
-
 # paragraphs and tables ----------------------------------------------------------------------------
 
 
@@ -140,14 +102,12 @@ def _removed(findings: Findings) -> str:
 
 def _reading_rows(findings: Findings) -> Rows:
     """The claims that the posterior's reading touches, under each reading."""
-    by_claim: dict[tuple[str, str], dict[str, str]] = {}
+    rows: dict[tuple[str, str], dict[str, str]] = {}
     for one in findings["readings"]:
-        marks = by_claim.setdefault((one["where"], one["sentence"]), {})
-        marks[one["reading"]] = f"{one['mark']}: {with_interval(one)}"
-    return [
-        {"where": where, "claim": sentence, **{str(name): marks.get(str(name), "—") for name in READINGS}}
-        for (where, sentence), marks in by_claim.items()
-    ]
+        named = {"where": one["where"], "claim": one["sentence"]}
+        row = rows.setdefault((one["where"], one["sentence"]), named | dict.fromkeys(map(str, READINGS), "—"))
+        row[one["reading"]] = f"{one['mark']}: {with_interval(one)}"
+    return list(rows.values())
 
 
 def _model_rows(findings: Findings) -> Rows:
@@ -169,17 +129,12 @@ def _curve_rows(findings: Findings) -> Rows:
 
 
 def _ratio_rows(findings: Findings) -> Rows:
-    domains, ratios = findings["domains"], findings["pictures"]["ratios"] or []
-    return [
-        {"expert": expert, **dict(zip(domains, row, strict=True))} for expert, row in zip(domains, ratios, strict=False)
-    ]
+    return matrix("expert", findings["domains"], findings["domains"], findings["pictures"]["ratios"] or [])
 
 
 def _posterior_rows(findings: Findings) -> Rows:
-    return [
-        {"text": text, **dict(zip(findings["domains"], one["mean"], strict=True))}
-        for text, one in findings["pictures"]["posteriors"].items()
-    ]
+    beliefs = findings["pictures"]["posteriors"]
+    return matrix("text", beliefs, findings["domains"], [one["mean"] for one in beliefs.values()])
 
 
 def _drift_rows(findings: Findings) -> Rows:
@@ -256,8 +211,8 @@ REPORT = Report(
     {
         "papers_reading": lambda _: PAPER,
         "codes_reading": lambda _: CODE,
-        "ours": _ours,
-        "limit_of_ours": _limit_of_ours,
+        "ours": partial(_ours, told="fit"),
+        "limit_of_ours": partial(_ours, told="limit"),
         "crossing_dense": crossing_words,
         "read_as_3": partial(_read_as, table="3"),
         "read_as_5": partial(_read_as, table="5"),
@@ -265,9 +220,6 @@ REPORT = Report(
     },
     {
         "readings": _reading_rows,
-        "against": _against_rows,
-        "fits": _fit_rows,
-        "calibrated by domain": partial(_fitted, name="by domain"),
         "curves": _curve_rows,
         "2": _model_rows,
         "ratios": _ratio_rows,
@@ -275,4 +227,5 @@ REPORT = Report(
         "courses": _drift_rows,
     },
     few_tokens,
+    {"system": WORDS.__getitem__, "kept": lambda is_kept: "the paper's, kept" if is_kept else "fitted"},
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from engine.methods.registry import get_method
@@ -13,7 +14,6 @@ from workbench_studies.demix.spec import ReplicateDemix
 
 SplitWords = Mapping[str, int]  # words between white space, by split
 _NAMES = {**WORDS, "demix": "DEMix"}
-_COLUMNS = ("train", "held out")
 
 
 @dataclass(frozen=True)
@@ -34,37 +34,24 @@ class TrainedModel:
         replaced = self.expert_parameters[0] if get_method(self.method).is_full_model else 0
         return self.seed_parameters - replaced + own
 
-    def measured(self, name: str, unit: float = 1) -> float | None:
-        """A mean over its updates, in this unit; None if it was not measured."""
-        return self.throughput[name] / unit if name in self.throughput else None
-
-    @property
-    def speed_of_device(self) -> float | None:
-        """GFLOP/s of each device."""
-        speed = self.measured("flops_per_second", 1e9)
-        return speed / self.num_devices if speed is not None and self.num_devices else None
+    def mean(self, name: str) -> float | None:
+        """A mean over its updates; `flops_per_second` also for each device (`… a device`). None if it is not known."""
+        name, _, is_of_device = name.partition(" a ")
+        value, number = self.throughput.get(name), self.num_devices if is_of_device else 1
+        return value / number if value is not None and number else None
 
 
 def word_rows(subject: ReplicateDemix, words: Mapping[str, SplitWords]) -> list[Row]:
     """Table 1: each domain's words, with the sums of ours and the paper's; domains that are not imported are empty."""
     rows: list[Row] = []
     for role, domains in (("training", subject.domains), ("novel", subject.novel)):
-        counted = [_count_words(words.get(domain)) for domain in domains]
-        rows += [{"domain": domain, "role": role, **one} for domain, one in zip(domains, counted, strict=True)]
-        if all(one["train"] is not None for one in counted):
-            sums = {column: sum(one[column] for one in counted) for column in _COLUMNS}
-            rows.append({"domain": "all", "role": role, **sums})
-        rows.append(
-            {"domain": "paper, all", "role": role, **dict(zip(_COLUMNS, PRINTED["table_1"][role], strict=True))}
-        )
+        known = [words.get(domain) for domain in domains]
+        cells = [(one["train"], one["dev"] + one["test"]) if one else (None, None) for one in known]
+        printed = ("paper, all", PRINTED["table_1"][role])
+        sums = [("all", tuple(map(sum, zip(*cells, strict=True))))] if all(known) else []
+        for name, (train, held_out) in (*zip(domains, cells, strict=True), *sums, printed):
+            rows.append({"domain": name, "role": role, "train": train, "held out": held_out})
     return rows
-
-
-def _count_words(splits: SplitWords | None) -> Row:
-    return {
-        "train": splits["train"] if splits else None,
-        "held out": splits["dev"] + splits["test"] if splits else None,
-    }
 
 
 def model_rows(models: Iterable[TrainedModel]) -> list[Row]:
@@ -72,34 +59,38 @@ def model_rows(models: Iterable[TrainedModel]) -> list[Row]:
     by_method: dict[str, list[TrainedModel]] = {}
     for model in models:
         by_method.setdefault(model.method, []).append(model)
-    return [_model_row(method, each) for method, each in by_method.items()]
+    return [_model_row(each[0], each) for each in by_method.values()]
 
 
-def _model_row(method: str, models: Sequence[TrainedModel]) -> Row:
-    first = models[0]
+def _model_row(first: TrainedModel, models: Sequence[TrainedModel]) -> Row:
     devices = sorted({one.num_devices for one in models if one.num_devices is not None})
+    known = {name: [one for model in models if (one := model.mean(name)) is not None] for name in _MEANS.values()}
     return {
-        "model": _NAMES[method],
+        "model": _NAMES[first.method],
         "experts": len(first.expert_parameters),
         "parameters": first.num_parameters,
         "of them used at a token": first.num_parameters - sum(first.expert_parameters[1:]),
         "devices": " or ".join(map(str, devices)) or None,  # `1 or 2` where seeds differ
-        "GFLOPs an update": _mean([one.measured("flops_per_update", 1e9) for one in models]),
-        "GFLOP/s": _mean([one.measured("flops_per_second", 1e9) for one in models]),
-        "GFLOP/s a device": _mean([one.speed_of_device for one in models]),
-        "tokens/s": _mean([one.measured("tokens_per_second") for one in models]),
+        **{
+            column: fmean(known[name]) / (1e9 if "flops" in name else 1) if known[name] else None
+            for column, name in _MEANS.items()
+        },
         "seeds": len(models),
     }
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [one for one in values if one is not None]
-    return sum(known) / len(known) if known else None
+_MEANS = {
+    "GFLOPs an update": "flops_per_update",
+    "GFLOP/s": "flops_per_second",
+    "GFLOP/s a device": "flops_per_second a device",
+    "tokens/s": "tokens_per_second",
+}
 
 
 def paper_models() -> list[Row]:
     """The rows of the paper's table 2, with the columns of ours; an empty cell is not printed there."""
-    printed = PRINTED["table_2"]
+    printed, sizes = PRINTED["table_2"], PRINTED["sizes"]
+    numbers = list(zip(sizes, printed["gpus"], printed["updates"], strict=True))
     return [
         {
             "model": f"{_NAMES[method]}, paper, {size}",
@@ -113,11 +104,8 @@ def paper_models() -> list[Row]:
             "tokens/s": None,
             "seeds": None,
         }
-        for method, experts, totals, speeds in (
-            ("dense", 0, PRINTED["sizes"], printed["dense_speeds"]),
-            ("demix", 8, printed["demix_totals"], printed["demix_speeds"]),
-        )
-        for size, total, num_gpus, per_update, per_gpu in zip(
-            PRINTED["sizes"], totals, printed["gpus"], printed["updates"], speeds, strict=True
+        for method, experts, totals in (("dense", 0, sizes), ("demix", 8, printed["demix_totals"]))
+        for (size, num_gpus, per_update), total, per_gpu in zip(
+            numbers, totals, printed[f"{method}_speeds"], strict=True
         )
     ]

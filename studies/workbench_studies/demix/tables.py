@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from workbench_studies.core.averages import SystemChange
 from workbench_studies.core.calibration import comparison, fit_row
 from workbench_studies.core.curves import Curve, crossing, mean_curve
 from workbench_studies.core.findings import Row, interval_columns, num_documents, text_rows
-from workbench_studies.core.shapes import changes_by_domain, ratios_of
+from workbench_studies.core.shapes import ratios_of
 from workbench_studies.demix.measurements import Belief, DemixMeasurements
 from workbench_studies.demix.names import (
     CALIBRATED,
@@ -47,183 +46,156 @@ def findings_of(
     words: Mapping[str, SplitWords] | None = None,
 ) -> Row:
     """What only this paper's findings have; `words` are those of each imported domain."""
-    specifications = {"1": word_rows(measured.subject, words or {}), "2": model_rows(models)}
     return {
         "removed": list(measured.subject.removed),
-        "texts": _texts(measured),
+        "texts": [row | {"dev documents": _num_dev_documents(measured, row["text"])} for row in text_rows(measured)],
         "readings": readings,
-        "calibrated": _calibrated_findings(measured),
-        "tables": {"interleaving": by_domain(measured), **specifications, **_tables(measured)},
-        "curves": _curves(measured, curves),
+        "calibrated": _ours(measured),
+        "tables": {
+            "interleaving": _by_overlap(measured),
+            "1": word_rows(measured.subject, words or {}),
+            "2": model_rows(models),
+            **_averages(measured),
+            **_by_domain(measured),
+        },
+        "curves": [
+            {"system": one.system, "seed": one.seed, "tokens": tokens, "perplexity": value}
+            for one in curves
+            if one.system in METHODS
+            for tokens, value in one.mean(measured.subject.domains).items()
+        ],
         "crossing": _crossing(measured, curves),
-        "forgetting": _forgetting(measured, curves),
+        "forgetting": list(_forgetting(measured, curves)),
         "pictures": _pictures(measured),
     }
 
 
-def _texts(measured: DemixMeasurements) -> list[Row]:
-    """With the documents of the development text that posteriors were read from."""
-    return [
-        row
-        | {
-            "dev documents": max(
-                (num_documents(one.documents_N) for one in measured.beliefs_on(row["text"])), default=None
-            )
-        }
-        for row in text_rows(measured)
+def _num_dev_documents(measured: DemixMeasurements, domain: str) -> int | None:
+    """The documents of the development text that posteriors were read from."""
+    return max((num_documents(one.documents_N) for one in measured.beliefs_on(domain)), default=None)
+
+
+def _ours(measured: DemixMeasurements) -> Row:
+    """The fit of each seed, and how the reading compares on test text of both kinds and on each domain.
+
+    Each mode is compared with Dense and with the same mode under the paper's readings.
+    """
+    subject = measured.subject
+    cached = {str(one): system("cached", one) for one in (PAPER, CODE, CALIBRATED)}
+    against = [
+        {"text": text, "mode": mode, "against": name, **compared}
+        for text, domains in ((TRAINING, subject.domains), (NOVEL, subject.novel))
+        for mode in READ_MODES
+        for name, other in ({WORDS["dense"]: _DENSE} | {str(one): system(mode, one) for one in (PAPER, CODE)}).items()
+        if (compared := comparison(measured, system(mode, CALIBRATED), other, domains))
     ]
-
-
-# our own reading ----------------------------------------------------------------------------------
-
-
-def _calibrated_findings(measured: DemixMeasurements) -> Row:
-    """The fit of each seed, and how the reading compares on test text of both kinds and on each domain."""
-    readings = {str(one): system("cached", one) for one in (PAPER, CODE, CALIBRATED)}
     return {
         "fits": [fit_row(seed, fit) for seed, fit in sorted(measured.fits.items())],
-        "against": list(_against(measured)),
-        "by domain": [
-            {
-                "domain": domain,
-                "role": measured.subject.role_of(domain),
-                **_values(measured, {WORDS["dense"]: _DENSE} | readings, domain),
-            }
-            for domain in measured.subject.everywhere
-        ],
+        "against": against,
+        "by domain": measured.by_domain(subject.everywhere, {WORDS["dense"]: _DENSE} | cached, with_role=True),
     }
-
-
-def _against(measured: DemixMeasurements) -> Iterator[Row]:
-    """The difference of each mode from Dense and from the same mode under the paper's readings."""
-    for text, domains in ((TRAINING, measured.subject.domains), (NOVEL, measured.subject.novel)):
-        for mode in READ_MODES:
-            others = {WORDS["dense"]: _DENSE} | {str(one): system(mode, one) for one in (PAPER, CODE)}
-            for name, other in others.items():
-                if compared := comparison(measured.resampled, system(mode, CALIBRATED), other, domains):
-                    yield {"text": text, "mode": mode, "against": name, **compared}
 
 
 # tables -------------------------------------------------------------------------------------------
 
 
-def _tables(measured: DemixMeasurements) -> dict[str, list[Row]]:
+def _averages(measured: DemixMeasurements) -> dict[str, list[Row]]:
+    """Tables of averages over domains, with their intervals; the paper's are by the size of its models."""
+    subject, average, sizes = measured.subject, measured.resampled.average, PRINTED["sizes"]
+    texts = {"training": subject.domains, "novel": subject.novel}
+    both: dict[Variant, tuple[int, str]] = {
+        "cached": (len(subject.domains), "8"),
+        "grown": (len(subject.everywhere), "16"),
+    }
     return {
-        "3": _averages(measured, "table_3", measured.subject.domains),
-        "4": _by_domain(measured),
-        "5": _averages(measured, "table_5", measured.subject.novel),
-        "5 by domain": [
-            {"domain": novel, **_values(measured, {WORDS[mode]: system(mode, PAPER) for mode in _IN_TABLE_5}, novel)}
-            for novel in measured.subject.novel
+        "3": list(_by_reading(measured, "table_3", subject.domains)),
+        "5": list(_by_reading(measured, "table_5", subject.novel)),
+        "5 by λ": [
+            {"λ": value, "share of the newest block": reading.newest_weight}
+            | interval_columns(average(system("updating", reading), subject.domains), "training", "training, ")
+            | interval_columns(average(system("updating", reading), subject.novel), "novel", "novel, ")
+            for value, reading in GRID.items()
         ],
-        "5 by λ": _by_lambda(measured),
         "5 by reading": [
             {
                 "reading": str(reading),
                 "system": WORDS[mode],
-                **interval_columns(measured.resampled.average(system(mode, reading), measured.subject.novel)),
+                **interval_columns(average(system(mode, reading), subject.novel)),
             }
             for reading in (*READINGS, CALIBRATED)
             for mode in ("naive", "average", *READ_MODES)
         ],
-        "6": _sizes_of_mixture(measured),
-        "7": _removal(measured),
-        "13": _dapt(measured),
+        "6": [
+            {
+                "domains": text,
+                "experts": number,
+                **dict(zip(sizes, PRINTED["table_6"][text][printed], strict=True)),
+                **interval_columns(average(system(mode, PAPER), domains)),
+            }
+            for text, domains in texts.items()
+            for mode, (number, printed) in both.items()
+        ],
     }
 
 
-def _values(measured: DemixMeasurements, systems: Mapping[str, System], *domains: str) -> Row:
-    """The perplexity of each system, averaged over domains."""
-    return {name: measured.value(one, domains) for name, one in systems.items()}
-
-
-def _averages(measured: DemixMeasurements, table: str, domains: Sequence[str]) -> list[Row]:
+def _by_reading(measured: DemixMeasurements, table: str, domains: Sequence[str]) -> Iterator[Row]:
     """The rows of table 3 or 5: the paper's averages by model size, and ours with its interval.
 
     The paper's rows have its reading of the posterior. What a reading touches follows under that of the released code,
     and calibrated, which is ours: the paper has no numbers for these.
     """
-    rows: list[Row] = []
     for reading in (PAPER, CODE, CALIBRATED):
         for mode, printed in PRINTED[table].items():
             if reading == PAPER or mode in READ_MODES:
-                results = measured.resampled.average(system(mode, reading), domains)
-                numbers = printed if reading == PAPER else [None] * len(printed)
-                rows.append(
-                    {
-                        "system": WORDS[mode],
-                        "reading": str(reading) if mode in READ_MODES else "",
-                        **dict(zip(PRINTED["sizes"], numbers, strict=True)),
-                        **(interval_columns(results) if results else {}),
-                    }
-                )
-    return rows
+                result = measured.resampled.average(system(mode, reading), domains)
+                yield {
+                    "system": WORDS[mode],
+                    "reading": str(reading) if mode in READ_MODES else "",
+                    **(dict(zip(PRINTED["sizes"], printed, strict=True)) if reading == PAPER else _NOT_PRINTED),
+                    **(interval_columns(result) if result else {}),
+                }
 
 
-def _by_domain(measured: DemixMeasurements) -> list[Row]:
-    """Table 4: every training domain, since names differ from the paper's; the last row has the paper's average."""
-    change = changes_by_domain(measured, _NAIVE, _DENSE, measured.subject.domains)
-    systems = {WORDS[mode]: system(mode, PAPER) for mode in PRINTED["table_4"]}
-    rows: list[Row] = [
-        {
-            "domain": domain,
-            **_values(measured, systems, domain),
-            **interval_columns(change.get(domain), "naive against dense, %"),
-        }
-        for domain in measured.subject.domains
-    ]
-    printed = {WORDS[mode]: number for mode, number in PRINTED["table_4"].items()}
-    return [*rows, {"domain": "paper, average (1.3B)", **printed}]
+_NOT_PRINTED = dict.fromkeys(PRINTED["sizes"])
 
 
-_IN_TABLE_5: Sequence[Variant] = list(PRINTED["table_5"])
-
-
-def _by_lambda(measured: DemixMeasurements) -> list[Row]:
-    """DEMix (updating) under every λ of the paper's grid, by the paper's reading: averages over domains."""
-    texts = {"training": measured.subject.domains, "novel": measured.subject.novel}
-    rows: list[Row] = []
-    for value, reading in GRID.items():
-        rows.append({"λ": value, "share of the newest block": reading.newest_weight})
-        for text, domains in texts.items():
-            average = measured.resampled.average(system("updating", reading), domains)
-            rows[-1] |= interval_columns(average, text, f"{text}, ")
-    return rows
-
-
-def _sizes_of_mixture(measured: DemixMeasurements) -> list[Row]:
+def _by_domain(measured: DemixMeasurements) -> dict[str, list[Row]]:
+    """Tables by domain; where names differ from the paper's, the last row has its average."""
     subject = measured.subject
-    both: tuple[tuple[Variant, int, str], ...] = (
-        ("cached", len(subject.domains), "8"),
-        ("grown", len(subject.everywhere), "16"),
-    )
-    return [
-        {
-            "domains": text,
-            "experts": number,
-            **dict(zip(PRINTED["sizes"], PRINTED["table_6"][text][printed], strict=True)),
-            **interval_columns(measured.resampled.average(system(mode, PAPER), domains)),
-        }
-        for text, domains in (("training", subject.domains), ("novel", subject.novel))
-        for mode, number, printed in both
-    ]
+    change = measured.change_by_domain(_NAIVE, _DENSE, subject.domains)
+    removal: tuple[Variant, ...] = ("cached", "minus expert", "minus domain")
+    without = {name: system(mode, PAPER) for name, mode in zip(PRINTED["table_7"], removal, strict=True)}
+    averages = {"average": subject.domains, "retrained, average": subject.removed}
+    return {
+        "4": [
+            row | interval_columns(change.get(row["domain"]), "naive against dense, %")
+            for row in measured.by_domain(subject.domains, _as_printed("table_4"))
+        ]
+        + [{"domain": "paper, average (1.3B)", **{WORDS[mode]: one for mode, one in PRINTED["table_4"].items()}}],
+        "5 by domain": measured.by_domain(subject.novel, _as_printed("table_5")),
+        "7": [
+            *measured.by_domain(subject.domains, without),
+            *(
+                {"domain": text, **{name: measured.value(one, domains) for name, one in without.items()}}
+                for text, domains in averages.items()
+            ),
+            {"domain": "paper, average", **PRINTED["table_7"]},
+        ],
+        "13": _adapting(measured),
+    }
 
 
-def _removal(measured: DemixMeasurements) -> list[Row]:
-    modes: tuple[Variant, ...] = ("cached", "minus expert", "minus domain")
-    columns = {name: system(mode, PAPER) for name, mode in zip(PRINTED["table_7"], modes, strict=True)}
-    texts = {one: [one] for one in measured.subject.domains}
-    texts |= {"average": [*measured.subject.domains], "retrained, average": [*measured.subject.removed]}
-    rows: list[Row] = [{"domain": name, **_values(measured, columns, *domains)} for name, domains in texts.items()]
-    return [*rows, {"domain": "paper, average", **PRINTED["table_7"]}]
+def _as_printed(table: str) -> dict[str, System]:
+    """The systems of a table of the paper, in its order and under its reading."""
+    return {WORDS[mode]: system(mode, PAPER) for mode in PRINTED[table]}
 
 
-def _dapt(measured: DemixMeasurements) -> list[Row]:
+def _adapting(measured: DemixMeasurements) -> list[Row]:
     """Table 13 by target, dense-DAPT and DEMix-DAPT side by side; the last row is the paper's average."""
 
     def change(after: System, before: System, domains: Sequence[str]) -> float | None:
-        results = measured.resampled.changes([SystemChange(after, before, domain) for domain in domains])
-        return results.value if results else None
+        result = measured.change(after, before, domains)
+        return result.value if result else None
 
     rows: list[Row] = [
         {
@@ -243,31 +215,20 @@ def _dapt(measured: DemixMeasurements) -> list[Row]:
     return [*rows, {"target": "paper, average", "method": "dense-DAPT", **printed}]
 
 
-def by_domain(measured: DemixMeasurements) -> list[Row]:
+def _by_overlap(measured: DemixMeasurements) -> list[Row]:
     """§3.3: each training domain's change by interleaving, with its overlap; empty where no arm interleaves."""
     if measured.subject.budget.interleaved_every is None:
         return []
+    overlaps = measured.overlap_with_others(measured.subject.domains)
+    systems = {"experts in every layer": _NAIVE, "in some layers": _INTERLEAVED}
     return [
-        {
-            "domain": domain,
-            "overlap with the others": overlap,
-            **_values(measured, {"experts in every layer": _NAIVE, "in some layers": _INTERLEAVED}, domain),
-            **interval_columns(measured.resampled.changes([SystemChange(_INTERLEAVED, _NAIVE, domain)]), "change, %"),
-        }
-        for domain, overlap in measured.overlap_with_others(measured.subject.domains).items()
+        {"domain": row.pop("domain"), "overlap with the others": overlap, **row}
+        | interval_columns(measured.change(_INTERLEAVED, _NAIVE, [domain]), "change, %")
+        for (domain, overlap), row in zip(overlaps.items(), measured.by_domain(list(overlaps), systems), strict=True)
     ]
 
 
 # curves and pictures ------------------------------------------------------------------------------
-
-
-def _curves(measured: DemixMeasurements, curves: Sequence[Curve]) -> list[Row]:
-    return [
-        {"system": curve.system, "seed": curve.seed, "tokens": tokens, "perplexity": value}
-        for curve in curves
-        if curve.system in METHODS
-        for tokens, value in curve.mean(measured.subject.domains).items()
-    ]
 
 
 def _crossing(measured: DemixMeasurements, curves: Sequence[Curve]) -> dict[str, Row | None]:
@@ -280,28 +241,19 @@ def _crossing(measured: DemixMeasurements, curves: Sequence[Curve]) -> dict[str,
     return {method: asdict(one) if one else None for method, one in results.items()}
 
 
-def _forgetting(measured: DemixMeasurements, curves: Sequence[Curve]) -> list[Row]:
+def _forgetting(measured: DemixMeasurements, curves: Sequence[Curve]) -> Iterator[Row]:
     """Figure 6: the target and the mean of the training domains while a model is adapted."""
-    return [
-        {
-            "method": curve.system,
-            "target": curve.target,
-            "seed": curve.seed,
-            "text": text,
-            "tokens": tokens,
-            "perplexity": value,
-        }
-        for curve in curves
-        if curve.target
-        for text, domains in (("target", [curve.target]), (TRAINING, measured.subject.domains))
-        for tokens, value in curve.mean(domains).items()
-    ]
+    for one in curves:
+        if one.target:
+            for text, domains in (("target", [one.target]), (TRAINING, measured.subject.domains)):
+                for tokens, value in one.mean(domains).items():
+                    row = {"method": one.system, "target": one.target, "seed": one.seed, "text": text}
+                    yield row | {"tokens": tokens, "perplexity": value}
 
 
 def _pictures(measured: DemixMeasurements) -> dict[str, Any]:
     """The matrices behind figures 2, 4, 7 and 8, averaged over seeds."""
-    domains, overlap = measured.subject.domains, measured.overlap
-    tables = [table for seed in measured.resampled.seeds if (table := ratios(measured, seed))]
+    domains, overlap, tables = measured.subject.domains, measured.overlap, ratios_by_seed(measured)
     beliefs = {domain: measured.beliefs_on(domain) for domain in measured.subject.everywhere}
     return {
         "ratios": np.mean(tables, axis=0).tolist() if tables else None,
@@ -310,10 +262,11 @@ def _pictures(measured: DemixMeasurements) -> dict[str, Any]:
     }
 
 
-def ratios(measured: DemixMeasurements, seed: int) -> list[list[float]] | None:
-    """Figure 2 in one seed: each expert's perplexity on each domain over that of the domain's own expert."""
+def ratios_by_seed(measured: DemixMeasurements) -> list[list[list[float]]]:
+    """Figure 2 in each seed: each expert's perplexity on each domain over that of the domain's own expert."""
     domains = measured.subject.domains
-    return ratios_of(measured, seed, [single_expert(domain) for domain in domains], domains)
+    experts = [single_expert(domain) for domain in domains]
+    return [table for seed in measured.resampled.seeds if (table := ratios_of(measured, seed, experts, domains))]
 
 
 def _posterior(beliefs: Sequence[Belief]) -> Row:

@@ -84,9 +84,9 @@ def domain_name(spec: Replicate, domain: str) -> str:
 
 def cards_of(ids: Sequence[str]) -> list[JobCard]:
     """The jobs with these ids."""
-    from jobs.queue import local_runner
+    from jobs.queue import tasks
 
-    return local_runner.cards_of(ids)
+    return tasks.cards_of(ids)
 
 
 def state_of(spec: Replicate, ids: Sequence[str]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The losses and hits that MoDE's claims are about, from stored scores. Nothing here reads the registry.
 
-Every arm is one model that stands alone, so nothing is mixed. An arm whose scores are not there yet is left out.
+Every arm is a single model, so nothing is mixed. An arm whose scores are not there yet is left out.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from functools import cached_property
 from engine.statistics.estimates import Estimate
 from workbench_studies.core.averages import Averages, Hits, Place
 from workbench_studies.core.measurements import Measurements, ScoredText, Scores
-from workbench_studies.mode.names import Arm
+from workbench_studies.core.verdicts import NEAR_CHANCE
+from workbench_studies.mode.names import BACKBONE, Arm, trained_on
 from workbench_studies.mode.spec import ReplicateMode
+
+_ROUNDING = 1e-9  # between means of the same accuracies over different numbers of seeds
 
 
 @dataclass
@@ -23,18 +26,22 @@ class ModeMeasurements(Measurements):
     subject: ReplicateMode
     hits: dict[Place, Hits] = field(default_factory=dict)
     num_parameters: dict[str, int] = field(default_factory=dict)
+    unit = "percentage points"
+    scale = 100.0
 
     @cached_property
-    def accuracies(self) -> Averages:
+    def averages(self) -> Averages:
+        """The accuracies, of which claims speak here."""
         return Averages(self.hits)
 
     def accuracy(self, arm: Arm, domains: Sequence[str]) -> Estimate | None:
         """The accuracy in %, averaged over domains and seeds."""
-        return self.accuracies.estimate([arm], domains, lambda own: 100 * own)
+        return self.estimate([arm], domains, lambda own: own)
 
-    def lead(self, arm: Arm, other: Arm, domains: Sequence[str]) -> Estimate | None:
-        """How many percentage points more an arm has than another."""
-        return self.accuracies.estimate([arm, other], domains, lambda one, two: 100 * (one - two))
+    def value_of(self, arm: Arm, domains: Sequence[str]) -> float | None:
+        """The same without its interval."""
+        result = self.accuracy(arm, domains)
+        return result.value if result else None
 
     def parameters_of(self, arm: Arm) -> int | None:
         """The number of parameters that an arm trained, in the first seed that has it."""
@@ -46,10 +53,38 @@ class ModeMeasurements(Measurements):
         """Adds what the scores give; says after each seed and text where it is."""
         for run in self.subject.runs:
             for domain in self.subject.everywhere:
-                text = ScoredText(self.subject.budget, domain, scores)
+                text = ScoredText(self, run, domain, scores)
                 for arm in self.subject.arms:
                     expert = run.expert(arm, self.subject.targets)
-                    self.keep(arm, run.seed, domain, text.one(expert))
+                    text.keep(arm, text.one(expert))
                     if (hits := text.hits(expert)) is not None:
                         self.hits[arm, run.seed, domain] = hits
                 yield f"seed {run.seed}, {domain}"
+
+    def floor(self, systems: Sequence[Arm], domains: Sequence[str]) -> str:
+        """Why a comparison of these arms would not be a result; empty where it is one.
+
+        An arm is as good as untrained if it did not end above the untouched backbone on what it was trained on.
+        Averages near that of a guess among all tokens say nothing if that of every arm is.
+        """
+        if untrained := next(filter(None, map(self._as_untrained, systems)), ""):
+            return untrained
+        values = [100 * one for arm in systems if (one := self.averages.value(arm, domains)) is not None]
+        chance = 100 / self.subject.budget.vocab_size
+        if values and max(values) <= chance + NEAR_CHANCE:
+            listed = " and ".join(f"{one:.1f}" for one in values)
+            return f"{listed} % are within {NEAR_CHANCE:g} points of a guess among all tokens ({chance:.2f} %)."
+        return ""
+
+    def _as_untrained(self, arm: Arm) -> str:
+        """That an arm is not above the untouched backbone on its own text; empty if it is, or is not known.
+
+        Early stopping restores the best weights, which may be those of the start: such an arm is the backbone itself.
+        """
+        trained = trained_on(arm, self.subject.targets)
+        own, untouched = (self.averages.value(one, trained) for one in (arm, BACKBONE))
+        if own is None or untouched is None or own > untouched + _ROUNDING:
+            return ""
+        is_same = own >= untouched - _ROUNDING
+        words = "did not leave the untouched backbone" if is_same else "ended below the untouched backbone"
+        return f"{arm} {words} on {' and '.join(trained)} ({100 * own:.2f} against {100 * untouched:.2f} %)."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from workbench_studies.core.findings import Row, interval_columns
 from workbench_studies.core.sizes import read_table
@@ -28,19 +28,79 @@ def findings_of(measured: ModeMeasurements) -> Row:
         "targets": list(measured.subject.targets),
         "retention": measured.subject.retention,
         "disagreements": PAPER["disagreements"],
-        "tables": {
-            "1": by_method(measured),
-            "domains": _by_domain(measured),
-            "knowledge": list(_by_knowledge(measured)),
-            "steps": by_steps(measured),
-            "rates": _by_rate(measured),
-            "2": by_rank(measured),
-            "3": _by_shape(measured),
-            "parameters": _by_parameters(measured),
-            "sequences": _by_sequences(measured),
-            "mixture": _by_mixture(measured),
-        },
+        "tables": _by_arm(measured) | _by_amount(measured),
     }
+
+
+def _by_arm(measured: ModeMeasurements) -> dict[str, list[Row]]:
+    """Table 1 with the backbone first, its models on other text, with as many steps for all, and at other rates."""
+    subject, size = measured.subject, measured.subject.budget
+    rows, own = arms.table_1(size), f"retention: {subject.retention}"
+    texts = {own: [subject.retention], "its other domains": subject.others, "novel domains": subject.novel}
+    models = {str(arm): arm for arm in (BACKBONE, *rows.values())}
+    return {
+        "1": [_method_row(measured, row, arm) for row, arm in (("", BACKBONE), *rows.items(), ("", arms.copied(size)))],
+        "domains": measured.by_domain(subject.everywhere, models, with_role=True),
+        "knowledge": [
+            {"model": str(arm), "text": name, **interval_columns(measured.difference(arm, BACKBONE, domains), "change")}
+            for arm in rows.values()
+            for name, domains in texts.items()
+            if domains
+        ],
+        "steps": [
+            {
+                "model": str(arm),
+                "steps in all": size.training.num_steps * (arm.longer + (2 if arm.is_composed else 0)),
+                **_averages(measured, arm),
+            }
+            for arm in (*arms.longer(size).values(), rows["composed"])
+        ],
+        "rates": [
+            {"model": str(rows[row]), "rate": f"{rate:g}", **_averages(measured, arm)}
+            for row, of_row in arms.by_rate(size).items()
+            for rate, arm in of_row.items()
+        ],
+    }
+
+
+def _by_amount(measured: ModeMeasurements) -> dict[str, list[Row]]:
+    """Tables 2 and 3 and figures 3 and 5: by parameters and by training text."""
+    size = measured.subject.budget
+    by_rank, rows = arms.by_rank(size), arms.table_1(size)
+    return {
+        "2": [
+            {
+                "rank": lora.rank,
+                "in FFNs": "no" if lora.targets == "attention" else "yes",
+                "in embeddings": "yes" if lora.embeddings else "no",
+                **_with_printed(measured, arm, PAPER["table_2"].get(str(name))),
+            }
+            for name, arm in [*by_rank.items(), *arms.in_more_layers(size).items()]
+            if (lora := arm.lora)
+        ],
+        "3": [
+            {"blocks": cell[0], "layers in each": cell[1], **_with_printed(measured, arm, TABLE_3.get(cell))}
+            for cell, arm in arms.by_shape(size).items()
+        ],
+        "parameters": [
+            {"method": method, "model": str(arm), **_with_parameters(measured, arm)}
+            for method, of_method in (("LoRA", by_rank), ("MoDE", arms.by_layers(size)))
+            for arm in of_method.values()
+        ],
+        "sequences": [
+            {"method": {"lora": "LoRA", "mode": "MoDE"}[method], "sequences": text, **_on_second(measured, arm)}
+            for method, of_method in arms.by_sequences(size).items()
+            for text, arm in _by_text(of_method)
+        ],
+        "mixture": [
+            {"model": str(rows[row]), "sequences of each": text, **_averages(measured, arm)}
+            for row, of_row in arms.by_mixture(size).items()
+            for text, arm in _by_text(of_row)
+        ],
+    }
+
+
+# columns ------------------------------------------------------------------------------------------
 
 
 def on(domain: str) -> str:
@@ -48,15 +108,10 @@ def on(domain: str) -> str:
     return f"on {domain}"
 
 
-def _percent(measured: ModeMeasurements, arm: Arm, domain: str) -> float | None:
-    result = measured.accuracy(arm, [domain])
-    return result.value if result else None
-
-
 def _averages(measured: ModeMeasurements, arm: Arm) -> Row:
     """The columns of table 1: each domain, and their average."""
     judged = measured.subject.judged
-    own = {on(domain): _percent(measured, arm, domain) for domain in judged}
+    own = {on(domain): measured.value_of(arm, [domain]) for domain in judged}
     return own | interval_columns(measured.accuracy(arm, judged), "average")
 
 
@@ -64,23 +119,26 @@ def _on_second(measured: ModeMeasurements, arm: Arm) -> Row:
     """The columns of tables 2 and 3: the second target, and what is retained."""
     target, retained = measured.subject.judged[1:]
     own = interval_columns(measured.accuracy(arm, [target]), on(target))
-    return own | {on(retained): _percent(measured, arm, retained)}
+    return own | {on(retained): measured.value_of(arm, [retained])}
 
 
-# table 1 ------------------------------------------------------------------------------------------
+def _with_parameters(measured: ModeMeasurements, arm: Arm) -> Row:
+    return {"parameters added": measured.parameters_of(arm), **_on_second(measured, arm)}
 
 
-def by_method(measured: ModeMeasurements) -> list[Row]:
-    """Table 1: accuracies with the paper's, perplexity and parameters; the backbone first."""
-    size = measured.subject.budget
-    rows = [("", BACKBONE), *arms.table_1(size).items(), ("", arms.copied(size))]
-    return [_method_row(measured, arm, PAPER["table_1"].get(row), PAPER["parameters"].get(row)) for row, arm in rows]
+def _with_printed(measured: ModeMeasurements, arm: Arm, printed: Sequence[float] | None) -> Row:
+    """Our numbers and the paper's; a row that the paper has not keeps its columns, which are those of the first row."""
+    code, english = printed or (None, None)
+    return {**_with_parameters(measured, arm), "paper: Code": code, "paper: English": english}
 
 
-def _method_row(measured: ModeMeasurements, arm: Arm, printed: Sequence[float] | None, parameters: float | None) -> Row:
+def _method_row(measured: ModeMeasurements, row: str, arm: Arm) -> Row:
+    printed, parameters = PAPER["table_1"].get(row), PAPER["parameters"].get(row)
+    of_backbone, added = measured.parameters_of(BACKBONE), measured.parameters_of(arm)
+    total = None if added is None or of_backbone is None else of_backbone + added
     return {
         "model": str(arm),
-        "parameters": _total(measured, arm),
+        "parameters": of_backbone if arm.method in ("backbone", "full") else total,
         **_averages(measured, arm),
         "perplexity": measured.value(arm, measured.subject.judged),
         "paper: Math, Code, English": " / ".join(f"{one:.2f}" for one in printed[:3]) if printed else None,
@@ -89,134 +147,5 @@ def _method_row(measured: ModeMeasurements, arm: Arm, printed: Sequence[float] |
     }
 
 
-def _total(measured: ModeMeasurements, arm: Arm) -> int | None:
-    """The backbone's parameters and what was added to them."""
-    of_backbone, added = measured.parameters_of(BACKBONE), measured.parameters_of(arm)
-    if of_backbone is None or arm.method in ("backbone", "full"):
-        return of_backbone
-    return None if added is None else of_backbone + added
-
-
-def _by_domain(measured: ModeMeasurements) -> list[Row]:
-    """The accuracy of table 1's models on each domain, training and novel."""
-    models = [BACKBONE, *arms.table_1(measured.subject.budget).values()]
-    return [
-        {
-            "domain": domain,
-            "role": measured.subject.role_of(domain),
-            **{str(arm): _percent(measured, arm, domain) for arm in models},
-        }
-        for domain in measured.subject.everywhere
-    ]
-
-
-def _by_knowledge(measured: ModeMeasurements) -> Iterator[Row]:
-    """Gains and losses against the backbone on its other training domains and on novel text."""
-    subject = measured.subject
-    texts = {
-        f"retention: {subject.retention}": [subject.retention],
-        "its other domains": subject.others,
-        "novel domains": subject.novel,
-    }
-    for arm in arms.table_1(subject.budget).values():
-        for name, domains in texts.items():
-            if domains:
-                change = measured.lead(arm, BACKBONE, domains)
-                yield {"model": str(arm), "text": name, **interval_columns(change, "change")}
-
-
-def by_steps(measured: ModeMeasurements) -> list[Row]:
-    """What is compared with the composed model, given as many steps as it and its experts had."""
-    size = measured.subject.budget
-    compared = [*arms.longer(size).values(), arms.table_1(size)["composed"]]
-    return [
-        {
-            "model": str(arm),
-            "steps in all": size.training.num_steps * (arm.longer + (2 if arm.is_composed else 0)),
-            **_averages(measured, arm),
-        }
-        for arm in compared
-    ]
-
-
-def _by_rate(measured: ModeMeasurements) -> list[Row]:
-    """Methods without a first stage at several peak rates."""
-    rows = arms.table_1(measured.subject.budget)
-    return [
-        {"model": str(rows[row]), "rate": f"{rate:g}", **_averages(measured, arm)}
-        for row, of_row in arms.by_rate(measured.subject.budget).items()
-        for rate, arm in of_row.items()
-    ]
-
-
-# tables 2 and 3, figures 3 and 5 ------------------------------------------------------------------
-
-
-def by_rank(measured: ModeMeasurements) -> list[Row]:
-    """Table 2, with the paper's rows of the same rank."""
-    size = measured.subject.budget
-    return [
-        {
-            "rank": lora.rank,
-            "in FFNs": "no" if lora.targets == "attention" else "yes",
-            "in embeddings": "yes" if lora.embeddings else "no",
-            **_beside(measured, arm, PAPER["table_2"].get(str(name))),
-        }
-        for name, arm in [*arms.by_rank(size).items(), *arms.in_more_layers(size).items()]
-        if (lora := arm.lora)
-    ]
-
-
-def _by_shape(measured: ModeMeasurements) -> list[Row]:
-    """Table 3."""
-    return [
-        {"blocks": cell[0], "layers in each": cell[1], **_beside(measured, arm, TABLE_3.get(cell))}
-        for cell, arm in arms.by_shape(measured.subject.budget).items()
-    ]
-
-
-def _by_parameters(measured: ModeMeasurements) -> list[Row]:
-    """Figure 3, left: accuracy on the second target by what was added."""
-    size = measured.subject.budget
-    return [
-        {"method": method, "model": str(arm), **_columns(measured, arm)}
-        for method, of_method in (("LoRA", arms.by_rank(size)), ("MoDE", arms.by_layers(size)))
-        for arm in of_method.values()
-    ]
-
-
-def _beside(measured: ModeMeasurements, arm: Arm, printed: Sequence[float] | None) -> Row:
-    """Our numbers and the paper's; a row that the paper has not keeps its columns, which are those of the first row."""
-    code, english = printed or (None, None)
-    return {**_columns(measured, arm), "paper: Code": code, "paper: English": english}
-
-
-def _columns(measured: ModeMeasurements, arm: Arm) -> Row:
-    return {"parameters added": measured.parameters_of(arm), **_on_second(measured, arm)}
-
-
-def _by_sequences(measured: ModeMeasurements) -> list[Row]:
-    """Figure 3, right."""
-    return [
-        {
-            "method": {"lora": "LoRA", "mode": "MoDE"}[method],
-            "sequences": _amount(amount),
-            **_on_second(measured, arm),
-        }
-        for method, of_method in arms.by_sequences(measured.subject.budget).items()
-        for amount, arm in of_method.items()
-    ]
-
-
-def _by_mixture(measured: ModeMeasurements) -> list[Row]:
-    """Figure 5."""
-    rows = arms.table_1(measured.subject.budget)
-    return [
-        {"model": str(rows[row]), "sequences of each": _amount(amount), **_averages(measured, arm)}
-        for row, of_row in arms.by_mixture(measured.subject.budget).items()
-        for amount, arm in of_row.items()
-    ]
-
-
-def _amount(amount: int | None) -> str:
-    return ALL if amount is None else f"{amount:,}"
+def _by_text(by_sequences: dict[int | None, Arm]) -> list[tuple[str, Arm]]:
+    return [(ALL if number is None else f"{number:,}", arm) for number, arm in by_sequences.items()]

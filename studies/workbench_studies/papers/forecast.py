@@ -9,9 +9,8 @@ from pathlib import Path
 
 from engine.methods.registry import get_method
 from engine.text.formats import read_records
-from engine.text.records import Record
 from engine.text.split import TEST_SHARE
-from engine.text.streams import TextFile, find_files
+from engine.text.streams import Record, TextFile, find_files
 from workbench.kinds.analysis import Evaluate
 from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.mixtures import MakeMixture

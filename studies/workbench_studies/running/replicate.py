@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 from sqlalchemy.orm import Session
 
-from engine.clusters.documents import load_documents
-from engine.clusters.sources import first_in_group as first_in_cluster_group
-from engine.environment import device_name, versions
+from engine.clusters.documents import document_ids, first_in_group, load_documents
+from engine.device import device_name, versions
 from engine.errors import Problem
 from engine.events import Event, Progress
-from engine.text.split import first_in_group
 from engine.text.split_names import SPLITS
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.tokens import domain_files
@@ -95,7 +93,10 @@ def run(work: Work, spec: Replicate) -> Generator[Event, None, Register]:
 def with_wholes(scores: Scores, texts: Texts) -> Scores:
     """Adds to the scores which documents are pieces of one longer document."""
     places = {(domain, split) for _, domain, split in scores}
-    wholes = {(domain, split): first_in_group(texts[domain], split) for domain, split in places}
+    wholes = {}
+    for domain, split in places:
+        folders = [texts[domain]]
+        wholes[domain, split] = first_in_group(folders, document_ids(folders, [split]))
     return {key: replace(one, wholes_D=wholes[key[1:]]) for key, one in scores.items()}
 
 
@@ -248,7 +249,7 @@ def _grouping(clusters: StoredClusters, texts: Texts) -> Grouping:
     clusters.kept.check()
     documents = load_documents(clusters.kept.folder)
     labels, labels_N = np.unique(np.array(clusters.sources)[documents.sources_N], return_inverse=True)
-    wholes_N = first_in_cluster_group([texts[name] for name in clusters.sources], documents.ids_N)
+    wholes_N = first_in_group([texts[name] for name in clusters.sources], documents.ids_N)
     is_held_out_N = documents.splits_N != SPLITS.index("train")
     return Grouping(
         tuple(labels.tolist()),

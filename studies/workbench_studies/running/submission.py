@@ -15,9 +15,8 @@ from sqlalchemy.orm import Session
 
 from engine.errors import CorpusError
 from engine.text.formats import read_records
-from engine.text.records import Record
-from engine.text.streams import TextFile, find_files
-from jobs.plans.plan import submit_plan
+from engine.text.streams import Record, TextFile, find_files
+from jobs.queue.submit import submit_plan
 from workbench.answers.cards import JobCard
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs as rows
