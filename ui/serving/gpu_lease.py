@@ -76,7 +76,7 @@ def _folder() -> Path:
         ) from None
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise UiError(
-            f"The folder {folder} is not yours alone, so it cannot keep two servers from one GPU.",
+            f"The folder {folder} is not private to you, so it cannot keep two servers from one GPU.",
             "Delete it, or set WORKBENCH_SHARE_GPU=true.",
         )
     return folder
