@@ -48,8 +48,8 @@ def find_plugins(
     built_in = [(name, value) for name, value in modules if value is not None]
     points = sorted(_entry_points(group), key=lambda point: point.name)
     offered = [(f"{point.name} ({point.value})", _load(point)) for point in points]
-    found = ((origin, value if isinstance(value, tuple) else (value,)) for origin, value in [*built_in, *offered])
-    for origin, value in ((origin, descriptor) for origin, several in found for descriptor in several):
+    origins = ((origin, value if isinstance(value, tuple) else (value,)) for origin, value in [*built_in, *offered])
+    for origin, value in ((origin, descriptor) for origin, several in origins for descriptor in several):
         if not isinstance(value, kind):
             raise BadPluginError(
                 f"The plug-in {origin} is a {type(value).__name__}, not a {kind.__name__}.", "Correct its entry point."

@@ -12,11 +12,10 @@ from engine.methods.registry import get_method
 from engine.models.flops import Shape, training_flops
 from engine.text.split_names import HeldOutSplit
 from workbench.kinds.analysis import Evaluate
-from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.mode import ComposeMode, TrainMode
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.kinds.training.train_mode import TrainMode
 from workbench.specs.base import Spec
 from workbench.specs.requests import PlanStep
 from workbench_studies.core.sizes import Run
@@ -88,7 +87,7 @@ def tokens_of_update(training: AdaptingConfig, num_domains: int) -> int:
 def cost_of_token(step: PlanStep, spec: Replicate) -> float:
     """Operations to train on a token, over those of a training in which all of the size's model learns.
 
-    What is beside a frozen model is counted: layers of MoDE's experts, and what a loss goes back through.
+    What is added to a frozen model is counted: layers of MoDE's experts, and what a loss goes back through.
     """
     shape, context = Shape.fresh(spec.budget.shape, spec.budget.vocab_size), spec.budget.block_size
     full = training_flops(shape, context)

@@ -16,7 +16,7 @@ from engine.errors import Problem
 from engine.mixing.evidence import change_evidence, name_of_reading
 from ui.present.text.formatting import listed
 from workbench.errors import BadSpecError
-from workbench.kinds.parse_spec import complaints_of
+from workbench.kinds.kind import complaints_of
 from workbench.specs.gates import AnyGate, changed_gate, dump_gate, load_gate, require_settings
 
 ON, OFF = "on", "off"
