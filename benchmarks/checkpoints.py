@@ -94,32 +94,32 @@ class Trained:
     folder: Path
 
 
-def ours(one: Trained) -> None:
+def ours(trained: Trained) -> None:
     """What a training does."""
-    save_checkpoint(one.folder, 1, one.team.own_state(one.state), CONFIG, team=one.team)
+    save_checkpoint(trained.folder, 1, trained.team.own_state(trained.state), CONFIG, team=trained.team)
 
 
-def with_dcp(one: Trained) -> None:
+def with_dcp(trained: Trained) -> None:
     """torch's own files."""
-    dcp.save(dict(one.team.own_state(one.state)), checkpoint_id=one.folder / "dcp")
+    dcp.save(dict(trained.team.own_state(trained.state)), checkpoint_id=trained.folder / "dcp")
 
 
-def with_dcp_hashed(one: Trained) -> None:
+def with_dcp_hashed(trained: Trained) -> None:
     """The same under a manifest."""
-    with_dcp(one)
-    if one.team.rank == 0:
-        write_manifest(one.folder / "dcp")
+    with_dcp(trained)
+    if trained.team.rank == 0:
+        write_manifest(trained.folder / "dcp")
 
 
-def with_dcp_async(one: Trained) -> Any:
+def with_dcp_async(trained: Trained) -> Any:
     """The same while the training would go on."""
-    return dcp.async_save(dict(one.team.own_state(one.state)), checkpoint_id=one.folder / "dcp")
+    return dcp.async_save(dict(trained.team.own_state(trained.state)), checkpoint_id=trained.folder / "dcp")
 
 
-def in_background(one: Trained) -> BackgroundCheckpoint:
+def in_background(trained: Trained) -> BackgroundCheckpoint:
     """What a training does while it goes on."""
-    own = one.team.own_state(one.state)
-    return BackgroundCheckpoint(one.folder, 1, own, CONFIG, EvaluationHistory(), one.team)
+    own = trained.team.own_state(trained.state)
+    return BackgroundCheckpoint(trained.folder, 1, own, CONFIG, EvaluationHistory(), trained.team)
 
 
 WRITERS: dict[str, Callable[[Trained], Any]] = {
@@ -192,16 +192,16 @@ def process(
     os._exit(0)
 
 
-def _measure(write: Callable[[Trained], Any], one: Trained) -> tuple[float, float, float, float]:
+def _measure(write: Callable[[Trained], Any], trained: Trained) -> tuple[float, float, float, float]:
     """Seconds until the slowest may go on, and until files are there; memory of the first and of any other."""
     gc.collect()
-    if one.team.rank == 0:
-        shutil.rmtree(one.folder, ignore_errors=True)
-        one.folder.mkdir(parents=True)
+    if trained.team.rank == 0:
+        shutil.rmtree(trained.folder, ignore_errors=True)
+        trained.folder.mkdir(parents=True)
         os.sync()
     dist.barrier()
     peak, began = Peak(), time.perf_counter()
-    pending = write(one)
+    pending = write(trained)
     seconds = time.perf_counter() - began
     if isinstance(pending, BackgroundCheckpoint):
         while not pending.is_written():
@@ -213,7 +213,9 @@ def _measure(write: Callable[[Trained], Any], one: Trained) -> tuple[float, floa
         pending.result()
     end = time.perf_counter() - began
     memory = peak.finish()
-    shown = torch.tensor([seconds, end, memory if one.team.rank == 0 else 0, memory if one.team.rank else 0]).double()
+    shown = torch.tensor(
+        [seconds, end, memory if trained.team.rank == 0 else 0, memory if trained.team.rank else 0]
+    ).double()
     dist.all_reduce(shown, op=dist.ReduceOp.MAX)
     return tuple(shown.tolist())  # type: ignore[return-value]
 
@@ -243,7 +245,7 @@ def training(
         still, full = ([getattr(b, what) / getattr(a, what) for a, b in pairs] for what in ("still", "full"))
         print(f"  background / waiting: stands still {median(still):.2f}, in all {median(full):.2f}", flush=True)
         ratios.put(median(still))
-    same = all(one.losses == seen["waiting"][0].losses for rows in seen.values() for one in rows)
+    same = all(row.losses == seen["waiting"][0].losses for rows in seen.values() for row in rows)
     dist.barrier()
     os._exit(not same)
 

@@ -127,7 +127,7 @@ def used(spec: dict[str, Any]) -> tuple[int, int, float]:
 def weight(folder: Path) -> int:
     """Bytes of complete checkpoints; others are being written."""
     try:
-        return sum(folder_size(one) for one in folder.iterdir() if not one.name.startswith("."))
+        return sum(folder_size(path) for path in folder.iterdir() if not path.name.startswith("."))
     except FileNotFoundError:
         return 0
 

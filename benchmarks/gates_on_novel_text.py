@@ -119,7 +119,7 @@ def nearness(texts: Sequence[DevText], clusters: Sequence[int], rules: Sequence[
         )
 
     settings = [(rule, temperature) for rule in rules for temperature in TEMPERATURES]
-    return gate_of(*min(settings, key=lambda one: mean_loss(texts, gate_of(*one))))
+    return gate_of(*min(settings, key=lambda setting: mean_loss(texts, gate_of(*setting))))
 
 
 # a learned gate -------------------------------------------------------------------------------------
@@ -130,9 +130,9 @@ def features(blocks_ENT: Tensor) -> Tensor:
     columns = []
     for decay in FEATURE_DECAYS:
         evidence, steps = torch.zeros_like(blocks_ENT[..., 0]), []
-        for place in range(blocks_ENT.shape[2]):
+        for number in range(blocks_ENT.shape[2]):
             steps.append(evidence)
-            evidence = decay * evidence + blocks_ENT[..., place]
+            evidence = decay * evidence + blocks_ENT[..., number]
         columns.append(torch.stack(steps, -1))
     seen_T = torch.arange(blocks_ENT.shape[2]).clamp(min=1)
     all_ENTF = torch.stack([*columns, columns[-1] / seen_T], -1)
@@ -239,7 +239,7 @@ def stored(home: Path, mixture: str, clustering: str | None) -> Scores:
     changes = {"kind": "cluster-posterior", "clustering": clustering} if clustering else {}
     with reading(settings) as session:
         planned = plan(session, storage, MixtureRequest(mixture, gate=with_clustering_id(changes, settings)))
-        homes = [set(domains_of(session.get_one(Expert, one.id))) for one in planned.experts]
+        homes = [set(domains_of(session.get_one(Expert, expert.id))) for expert in planned.experts]
         left_out = "" if planned.route else "the mixture has no clustering; name one with --clustering"
 
         def text(domain: str, rows: Sequence[Any]) -> DevText:

@@ -218,7 +218,9 @@ def make_home(folder: Path, commands: Sequence[str], sizes: Mapping[str, int]) -
     """A home in which the commands were run with models of these sizes."""
     home = folder / "home"
     corpus = _corpus(folder / "texts.jsonl")
-    run_all([one.format(corpus=corpus, **sizes) for one in commands], os.environ | {"WORKBENCH_HOME": str(home)})
+    run_all(
+        [command.format(corpus=corpus, **sizes) for command in commands], os.environ | {"WORKBENCH_HOME": str(home)}
+    )
     return home
 
 

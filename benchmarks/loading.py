@@ -68,7 +68,9 @@ def save(method: Method, keys: Sequence[str], seed: Path, root: Path) -> None:
 
 def read_all(tensors: Iterable[torch.Tensor]) -> int:
     """Reads every weight once; answers with their bytes."""
-    return sum(one.nbytes for one in tensors if not one.detach().flatten().view(torch.uint8)[::4096].sum().isnan())
+    return sum(
+        tensor.nbytes for tensor in tensors if not tensor.detach().flatten().view(torch.uint8)[::4096].sum().isnan()
+    )
 
 
 def load(what: str, root: Path) -> int:

@@ -144,7 +144,9 @@ def rates(setting: Setting, device: torch.device, wait: Callable[[], Any]) -> to
     wait()
     flops = 2 * layer * size.sequences * size.block / seconds_of(there_and_back, seconds, device)
     wait()
-    updates = sum(one.numel() for one in parameters.values()) / seconds_of(optimizer.step, seconds / 2, device)
+    updates = sum(parameter.numel() for parameter in parameters.values()) / seconds_of(
+        optimizer.step, seconds / 2, device
+    )
     return torch.tensor([flops, updates], dtype=torch.float64)
 
 

@@ -63,10 +63,12 @@ def megabytes(model: nn.Module, forward: Forward, parameters: Mapping[str, nn.Pa
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         loss = loss_of(forward, ids)  # held, so that no storage is used twice
-    weights = {one.untyped_storage().data_ptr(): one.nbytes for one in model.parameters()}
+    weights = {parameter.untyped_storage().data_ptr(): parameter.nbytes for parameter in model.parameters()}
     activations = sum(size for place, size in saved.items() if place not in weights)
     del loss
-    return (sum(weights.values()) + 3 * sum(one.nbytes for one in parameters.values()) + activations) / 2**20
+    return (
+        sum(weights.values()) + 3 * sum(parameter.nbytes for parameter in parameters.values()) + activations
+    ) / 2**20
 
 
 @torch.inference_mode()

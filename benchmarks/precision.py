@@ -88,7 +88,7 @@ def main() -> None:
         has_bf16_instructions=computes_in(torch.bfloat16, torch.device("cpu")),
         tokens_per_second=speeds,
         limit_tokens_per_second=limits,
-        share_of_limit={name: statistics.median(one) / limits[name] for name, one in speeds.items()},
+        share_of_limit={name: statistics.median(speed) / limits[name] for name, speed in speeds.items()},
         gigabytes_per_second=statistics.median(bandwidths) / 1e9,
         megabytes_per_token=bytes_per_token(full) / 1e6,
     )

@@ -304,7 +304,7 @@ def find_gpus(visible: str | None = None) -> list[Gpu]:
     if fault:
         print(f"The GPUs cannot be listed, so jobs lease none: {fault}", file=sys.stderr)
         return []
-    return [Gpu(**one) for one in json.loads(done.stdout)]
+    return [Gpu(**load) for load in json.loads(done.stdout)]
 
 
 def numbers_of(count: int, environment: Mapping[str, str] = os.environ) -> list[str]:

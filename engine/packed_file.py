@@ -153,8 +153,11 @@ def _read_list(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
     if not (
         isinstance(members, dict)
         and isinstance(listed.get("about"), dict)
-        and all(isinstance(one, dict) for one in members.values())
-        and all(type(one.get("size_bytes")) is int and isinstance(one.get("sha256"), str) for one in members.values())
+        and all(isinstance(member, dict) for member in members.values())
+        and all(
+            type(member.get("size_bytes")) is int and isinstance(member.get("sha256"), str)
+            for member in members.values()
+        )
     ):
         raise DamagedFileError(f"The list in {path} cannot be read.", _AGAIN)
     return dict(listed)

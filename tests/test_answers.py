@@ -102,6 +102,7 @@ FREE_FORM = {
     },
     "arguments of Plotly, of pydantic and of a sampler": {
         "workbench.answers.posteriors:Manifest.sampling",
+        "workbench.formatting.chart_template:CaptionedChart.table",
         "workbench.formatting.chart_template:fill_of",
         "workbench.formatting.chart_template:line_of",
         "workbench.formatting.chart_template:new_subplots",
@@ -159,7 +160,7 @@ def crossing_untyped() -> set[str]:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name and is_untyped(node):
                 crossings.add(f"{module}:{name}")
             elif isinstance(node, ast.ClassDef) and node.name == name:
-                crossings |= {f"{module}:{name}.{one}" for one in untyped_members(node)}
+                crossings |= {f"{module}:{name}.{member}" for member in untyped_members(node)}
     return crossings
 
 
@@ -185,7 +186,7 @@ def is_other(imported: str, module: str) -> bool:
 
 def is_untyped(node: ast.AST) -> bool:
     """Whether an argument, a result or a field is annotated as an object whose fields nobody knows."""
-    return bool(UNTYPED.search(" ".join(ast.unparse(one) for one in annotations(node))))
+    return bool(UNTYPED.search(" ".join(ast.unparse(annotation) for annotation in annotations(node))))
 
 
 def annotations(node: ast.AST) -> Iterator[ast.expr]:

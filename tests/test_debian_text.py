@@ -97,7 +97,7 @@ def test_a_module_of_scripture_is_read_by_chapter(script: ModuleType, tmp_path: 
     packed = zlib.compress(block)
     (tmp_path / "ot.bzz").write_bytes(packed)
     (tmp_path / "ot.bzs").write_bytes(struct.pack("<III", 0, len(packed), len(block)))
-    places = [(sum(map(len, verses[:place])), len(one)) for place, one in enumerate(verses)]
+    places = [(sum(map(len, verses[:place])), len(verse)) for place, verse in enumerate(verses)]
     (tmp_path / "ot.bzv").write_bytes(b"".join(struct.pack("<IIH", 0, *place) for place in places))
     texts = [text for text, _ in script.sword(tmp_path / "ot.bzs")]
     assert texts == ["In the beginning\nthere was light.", "Then"]

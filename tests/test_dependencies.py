@@ -40,7 +40,7 @@ def foreign_imports() -> list[tuple[str, str, str]]:
 
 def declared(*extras: str) -> dict[str, Requirement]:
     """The requirements by canonical name, with those of these extras and of the extras that they name."""
-    lines = [*PROJECT["dependencies"], *(line for one in extras for line in PROJECT["optional-dependencies"][one])]
+    lines = [*PROJECT["dependencies"], *(line for extra in extras for line in PROJECT["optional-dependencies"][extra])]
     result = {canonicalize_name(one.name): one for one in map(Requirement, lines)}
     own = result.pop(canonicalize_name(PROJECT["name"]), None)
     return result | (declared(*own.extras) if own else {})

@@ -194,16 +194,16 @@ def test_every_call_on_the_http_page_succeeds(served: TestClient) -> None:
     assert all(nats < 0 for one in echoed for nats in one["logprobs"]["token_logprobs"][1:])
     generations = {line: answer for line, answer in answers.items() if "/completions" in line and '"echo"' not in line}
     bodies = [answer.json() for line, answer in generations.items() if "stream" not in line]
-    assert [set(one["choices"][0]["expert_weights"][0]) for one in bodies] == [
+    assert [set(body["choices"][0]["expert_weights"][0]) for body in bodies] == [
         {"duo/licences", "duo/python"},
         {"duo/python"},
         {"duo/licences", "duo/python"},
         {"tuned/composed"},
         {"tuned/composed"},
     ]
-    parts = [one["choices"][0]["gate_weights"][0]["tuned/composed"]["parts"] for one in bodies[3:]]
-    assert [list(one) for one in parts] == [["python"], []]
-    assert all(one["manifest"]["experts"][0]["sha256"] for one in bodies)
+    parts = [body["choices"][0]["gate_weights"][0]["tuned/composed"]["parts"] for body in bodies[3:]]
+    assert [list(part) for part in parts] == [["python"], []]
+    assert all(body["manifest"]["experts"][0]["sha256"] for body in bodies)
     [streamed] = [answer.text for line, answer in answers.items() if '"stream"' in line]
     assert streamed.rstrip().endswith("data: [DONE]")
     assert '"manifest"' in streamed
@@ -219,7 +219,7 @@ def test_the_error_codes_on_the_http_page_are_those_of_the_api(served: TestClien
     assert len(rows) == 6
     served.headers["authorization"] = authorization(served)
     answers = [served.post("/v1/completions", json=json.loads(body)) for _, _, body in rows]
-    codes = [(one.json()["error"]["code"], str(one.status_code)) for one in answers]
+    codes = [(answer.json()["error"]["code"], str(answer.status_code)) for answer in answers]
     assert codes == [(code, status) for code, status, _ in rows]
     long = served.post("/v1/completions", json={"model": "duo", "prompt": "x" * 100_000})
     assert f"`{long.json()['error']['code']}` ({long.status_code})" in text

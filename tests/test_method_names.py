@@ -34,7 +34,7 @@ class Module:
                 self._imported |= {one.asname: (one.name, "") for one in node.names if one.asname}
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                self._assigned |= {one.id: node.value for one in targets if isinstance(one, ast.Name)}
+                self._assigned |= {target.id: node.value for target in targets if isinstance(target, ast.Name)}
 
     def compared(self) -> Iterator[tuple[int, object]]:
         """The known values that are compared, matched, or looked up in a table, with their lines."""
@@ -54,7 +54,7 @@ class Module:
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.Tuple | ast.List | ast.Set):
-            return [self.value_of(one) for one in node.elts]
+            return [self.value_of(elt) for elt in node.elts]
         if isinstance(node, ast.Attribute):
             return getattr(self.value_of(node.value), node.attr, UNKNOWN)
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (

@@ -21,17 +21,19 @@ def dangerous(source: str) -> Iterator[str]:
     """What of a module's source could run code that somebody else wrote, or show it as markup."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names if one.name.split(".")[0] in PICKLES)
+            yield from (name.name for name in node.names if name.name.split(".")[0] in PICKLES)
         elif isinstance(node, ast.ImportFrom) and node.module:
             if node.module.split(".")[0] in PICKLES:
                 yield node.module
-            yield from (one.name for one in node.names if f"{node.module}.{one.name}" in LOADS | SHELLS | YAML)
+            yield from (name.name for name in node.names if f"{node.module}.{name.name}" in LOADS | SHELLS | YAML)
         elif isinstance(node, ast.Attribute) and ast.unparse(node) in LOADS | SHELLS | YAML:
             yield ast.unparse(node)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in RUNS:
             yield node.func.id
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "launch":
-            yield from (f"launch({one.arg}={ast.unparse(one.value)})" for one in node.keywords if _shares(one))
+            yield from (
+                f"launch({keyword.arg}={ast.unparse(keyword.value)})" for keyword in node.keywords if _shares(keyword)
+            )
         elif isinstance(node, ast.keyword):
             value = node.value.value if isinstance(node.value, ast.Constant) else None
             if (node.arg in NEVER_TRUE and value is not False) or (node.arg == "share" and value is True):

@@ -116,7 +116,7 @@ def test_the_wheel_needs_only_the_engines_libraries_and_offers_the_rest_as_extra
         [name] = [name for name in file.namelist() if name.endswith(".dist-info/entry_points.txt")]
         assert "workbench = ui.cli.start:main" in file.read(name).decode()
     requirements = [Requirement(line) for line in metadata.get_all("Requires-Dist")]
-    assert {one.name for one in requirements if one.marker is None} == ENGINE
+    assert {requirement.name for requirement in requirements if requirement.marker is None} == ENGINE
     assert set(metadata.get_all("Provides-Extra")) >= {*LIBRARIES, "hub", "redis", "postgres", "trackers", "all"}
     assert metadata["Requires-Python"] == ">=3.11"
     assert "Typing :: Typed" in metadata.get_all("Classifier")

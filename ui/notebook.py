@@ -274,7 +274,7 @@ class NotebookExpert(NotebookModel):
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"own_parameters" if name == "num_parameters" else name: one for name, one in super().facts.items()}
+        return {"own_parameters" if name == "num_parameters" else name: fact for name, fact in super().facts.items()}
 
     def export(self, folder: str | Path, **settings: Any) -> Path:
         """Writes a new folder that transformers (`format="hf"`) or PEFT (`format="peft"`) loads."""
@@ -302,13 +302,13 @@ class NotebookMixture(NotebookModel):
     @property
     def active(self) -> list[str]:
         """The names of its active experts."""
-        stored = [one.expert for one in self.card.members if one.enabled and one.active]
+        stored = [member.expert for member in self.card.members if member.enabled and member.active]
         return stored if self.active_experts is None else list(self.active_experts)
 
     @property
     def experts(self) -> list[NotebookExpert]:
         """Its experts, those that are switched off included."""
-        return [NotebookExpert(self.workbench, one.expert) for one in self.card.members]
+        return [NotebookExpert(self.workbench, member.expert) for member in self.card.members]
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -330,7 +330,7 @@ class NotebookMixture(NotebookModel):
 
     def without(self, *names: str | NotebookExpert) -> NotebookMixture:
         """The same with experts switched off, by their names or their domains'."""
-        members = {one.expert: one.domain for one in self.card.members if one.enabled}
+        members = {member.expert: member.domain for member in self.card.members if member.enabled}
         left_out = {find_member(members, _plain(name)) for name in names}
         return replace(self, active_experts=tuple(name for name in self.active if name not in left_out))
 
@@ -390,7 +390,7 @@ class NotebookJob(NotebookObject):
         `dev_loss/DOMAIN` is on held-out text. `attrs["units"]` has the unit of each column. A measure that was not
         taken at a step is NaN there.
         """
-        points = [one.model_dump() for one in self.workbench.read(job_metrics, self.name).points]
+        points = [point.model_dump() for point in self.workbench.read(job_metrics, self.name).points]
         frame = pd.DataFrame(points, columns=["metric", "step", "value", "unit"])
         curve = frame.pivot(index="step", columns="metric", values="value").rename_axis(columns=None)
         curve.attrs["units"] = dict(zip(frame["metric"], frame["unit"], strict=True))

@@ -97,7 +97,7 @@ class BadSettingsError(WorkbenchError, code="bad_settings"):
     """Invalid environment variables."""
 
     def __init__(self, faults: Sequence[Mapping[str, Any]]) -> None:
-        messages = [(one["loc"], validation_message(one)) for one in faults]
+        messages = [(fault["loc"], validation_message(fault)) for fault in faults]
         sentences = [
             f"WORKBENCH_{str(loc[0]).upper()} {message.replace('Input should be', 'must be', 1)}."
             for loc, message in messages

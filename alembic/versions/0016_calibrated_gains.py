@@ -44,7 +44,7 @@ def _fill(connection: sa.Connection) -> None:
     ended = _when_calibrated(connection)
     for mixture in connection.execute(sa.select(MIXTURES.c.id, MIXTURES.c.notes)).all():
         if match := CHANGED.search(mixture.notes):
-            value, low, high = (float(one.replace("−", "-")) for one in match.groups())
+            value, low, high = (float(group.replace("−", "-")) for group in match.groups())
             gain = {"value": value, "low": low, "high": high, "at": ended.get(mixture.notes)}
             connection.execute(MIXTURES.update().where(MIXTURES.c.id == mixture.id).values(calibration=gain))
 

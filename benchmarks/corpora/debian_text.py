@@ -165,7 +165,7 @@ def c_sources(path: Path) -> Documents:
 
 def messages(path: Path) -> Documents:
     """The messages of a program in one language, one to a line, some to a page."""
-    values = [one for one in json.loads(read_text(path)).values() if isinstance(one, str) and one.strip()]
+    values = [load for load in json.loads(read_text(path)).values() if isinstance(load, str) and load.strip()]
     yield from pages(values, f"{path.parent.parent.name}/{path.name}", "\n")
 
 

@@ -180,7 +180,7 @@ def low_bits(size: Size, device: torch.device) -> Figures:
         lm = fresh_model(size.frozen, size.vocab_size).to(torch.bfloat16)
         model = new_placement("adapter").build(lm, KEYS[:1], LoraConfig()).to(device)
         figures[name] = peak_and_speed(model, size.config(load_in_4bit=is_short), device, KEYS[:1])
-    return {f"{name}_{what}": value for name, one in figures.items() for what, value in one.items()}
+    return {f"{name}_{what}": value for name, figure in figures.items() for what, value in figure.items()}
 
 
 def peak_and_speed(

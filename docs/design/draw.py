@@ -65,9 +65,9 @@ def linear(channels: Array) -> Array:
     return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
 
 
-def contrast(one: Array, other: Array) -> float:
+def contrast(array: Array, other: Array) -> float:
     """The contrast of two colours by WCAG 2.2, 1 to 21."""
-    dark, light = sorted(float(linear(colour) @ np.array([0.2126, 0.7152, 0.0722])) for colour in (one, other))
+    dark, light = sorted(float(linear(colour) @ np.array([0.2126, 0.7152, 0.0722])) for colour in (array, other))
     return (light + 0.05) / (dark + 0.05)
 
 
@@ -78,11 +78,11 @@ def lab(colour: Array) -> Array:
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-def distance(one: Array, other: Array) -> float:
+def distance(array: Array, other: Array) -> float:
     """CIEDE2000 between two Lab colours: about 2 is seen side by side, 10 at a glance."""
-    mean_chroma = (np.hypot(*one[1:]) + np.hypot(*other[1:])) / 2
+    mean_chroma = (np.hypot(*array[1:]) + np.hypot(*other[1:])) / 2
     stretch = 1.5 - 0.5 * np.sqrt(mean_chroma**7 / (mean_chroma**7 + 25.0**7))
-    (l1, a1, b1), (l2, a2, b2) = one * [1, stretch, 1], other * [1, stretch, 1]
+    (l1, a1, b1), (l2, a2, b2) = array * [1, stretch, 1], other * [1, stretch, 1]
     c1, c2 = np.hypot(a1, b1), np.hypot(a2, b2)
     h1, h2 = np.degrees(np.arctan2(b1, a1)) % 360, np.degrees(np.arctan2(b2, a2)) % 360
     turn = (h2 - h1 + 180) % 360 - 180

@@ -47,7 +47,9 @@ class Picture:
 
 def picture_names() -> list[str]:
     """The names of all pictures, those of phones and of the dark theme included."""
-    return [f"{one.name}{ending}" for one in PICTURES for ending in (VARIANTS if one.has_variants else ("",))]
+    return [
+        f"{picture.name}{ending}" for picture in PICTURES for ending in (VARIANTS if picture.has_variants else ("",))
+    ]
 
 
 # what must be there --------------------------------------------------------------------------------
@@ -140,14 +142,14 @@ def main() -> None:
 def _take_all(browser: Browser, running: Workbench, wanted: Collection[str]) -> list[str]:
     """Takes the wanted pictures; gives the names of those whose page did not stand still in time."""
     missing = []
-    for one in PICTURES:
-        for ending, (theme, size) in (VARIANTS if one.has_variants else {"": VARIANTS[""]}).items():
-            name = f"{one.name}{ending}"
+    for picture in PICTURES:
+        for ending, (theme, size) in (VARIANTS if picture.has_variants else {"": VARIANTS[""]}).items():
+            name = f"{picture.name}{ending}"
             if name not in wanted:
                 continue
             with window(browser, *size, theme) as page:
                 try:
-                    take(page, running, one, FOLDER / f"{name}.png")
+                    take(page, running, picture, FOLDER / f"{name}.png")
                 except (AssertionError, TimeoutError) as fault:
                     shown = Path(tempfile.gettempdir()) / f"{name}-fault.png"
                     page.screenshot(path=shown)
@@ -160,7 +162,7 @@ def _run_jobs(running: Workbench) -> None:
     """A self-check, where none has ended yet, and a training that goes on while the pictures are taken."""
     if not running.jobs("done", "selfcheck"):
         running.submit({"kind": "selfcheck"})
-    unfinished = [one for state in ("running", "interrupted", "queued") for one in running.jobs(state, "train-joint")]
+    unfinished = [job for state in ("running", "interrupted", "queued") for job in running.jobs(state, "train-joint")]
     running.wait_for_curve(unfinished[0] if unfinished else _submit_long(running))
 
 

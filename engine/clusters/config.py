@@ -39,7 +39,7 @@ class ClusterConfig(Checked):
     """Settings of a clustering: the number of clusters, the embedder and the clusterer."""
 
     method: ClusterMethod = knob(
-        "balanced", f"{'; '.join(f'{name}: {one.sentence}' for name, one in clusterer_types().items())}."
+        "balanced", f"{'; '.join(f'{name}: {type_.sentence}' for name, type_ in clusterer_types().items())}."
     )
     num_clusters: int = knob(8, "Clusters to find (the paper: 2 to 128).", title="Number of clusters", ge=1, le=2**16)
     max_iterations: int = knob(20, "Rounds of k-means at most; it ends sooner when no document moves.", ge=1)

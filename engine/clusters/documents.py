@@ -194,11 +194,11 @@ def cut_documents(domain: Path, length: int, folder: Path) -> Iterator[Progress]
 def ids_when_cut(domains: Sequence[Path], length: int) -> Ids:
     """The ids that the documents of domains have after they were cut, sorted, each once."""
     ids = {
-        one["id"]
+        piece["id"]
         for domain in domains
         for split in SPLITS
         for row in read_rows(domain / f"{split}.parquet")
-        for one in _pieces(row, length)
+        for piece in _pieces(row, length)
     }
     ids_N: Ids = np.unique(as_ids(sorted(ids)))
     return ids_N

@@ -98,16 +98,18 @@ class QuickSums:
         experts, gate = [self._texts[number][place] for place in self._active], self._gate
         if isinstance(gate, FixedGate):
             weights_E = gate.log_weights_E[self._active].exp().numpy()
-            return fixed_total(weights_E, [_likelihoods(one, gate) for one in experts])
+            return fixed_total(weights_E, [_likelihoods(expert, gate) for expert in experts])
         assert isinstance(gate, PosteriorGate | ClusterGate)
         priors_EN = self._learned.get(number, gate.log_prior_E[self._active].numpy()[:, None])
         is_plain = not isinstance(gate, ClusterPosteriorGate) and gate.top_k is None
         if is_plain and isinstance(gate, PosteriorGate) and gate.evidence == READINGS["prefix"]:  # its `total` does so
-            sums_EN = np.stack([_block_sums(one, gate) for one in experts])
+            sums_EN = np.stack([_block_sums(expert, gate) for expert in experts])
             return float(mix(torch.from_numpy(priors_EN), torch.from_numpy(sums_EN)).sum())
         distances = self._distances[number]
-        weights = [_weights(one, gate, place, distances) for one, place in zip(experts, self._active, strict=True)]
-        return weighted_total(priors_EN, weights, [_likelihoods(one, gate) for one in experts], gate.top_k)
+        weights = [
+            _weights(expert, gate, place, distances) for expert, place in zip(experts, self._active, strict=True)
+        ]
+        return weighted_total(priors_EN, weights, [_likelihoods(expert, gate) for expert in experts], gate.top_k)
 
     def _can(self, number: int) -> bool:
         """Whether several experts take part, and all tokens count; raises ScoresError for scores of several texts."""

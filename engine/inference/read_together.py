@@ -147,7 +147,7 @@ def read_together(model: MultiExpertModel, wanted: Sequence[tuple[Slot, Sequence
     order_N = places_N.argsort()
     ids_N = torch.cat([share.ids_ET.flatten() for share in shares])[order_N]
     positions = [slot.length + torch.arange(ids.shape[1]).expand(ids.shape) for slot, _, ids in wanted]
-    positions_N = torch.cat([one.flatten() for one in positions])[order_N].to(model.device)
+    positions_N = torch.cat([position.flatten() for position in positions])[order_N].to(model.device)
     unmasked = torch.ones(row, 1, 1, 1, dtype=torch.bool, device=model.device)  # masks are made for each stream
     token = _pass.set(_Pass(shares, places_N, order_N))
     try:

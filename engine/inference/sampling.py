@@ -141,7 +141,7 @@ def candidates_at(logprobs_V: Tensor, number: int, tokenizer: Tokenizer, text: T
 
 def as_shown(candidates: Sequence[Candidate], token: Candidate) -> list[Candidate]:
     """The same, where the token that was taken has the text and the number that it is shown with: clients compare."""
-    return [token if one.id == token.id else one for one in candidates]
+    return [token if candidate.id == token.id else candidate for candidate in candidates]
 
 
 MOST_ROWS = 8  # samples of one evaluation

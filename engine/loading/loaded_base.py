@@ -48,7 +48,7 @@ def choose_precision(
     if requested == "float32" or not types:
         return ChosenPrecision("float32" if types else "stored")
     used = choose_device(device)
-    slow = sorted(str(one).removeprefix("torch.") for one in types if not computes_in(one, used))
+    slow = sorted(str(type_).removeprefix("torch.") for type_ in types if not computes_in(type_, used))
     if not slow:
         return ChosenPrecision("stored")
     problem, size_bytes = f"This CPU has no instructions for {' and '.join(slow)}", loaded_bytes("float32", *kept)

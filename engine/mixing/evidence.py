@@ -87,7 +87,7 @@ def name_of_reading(evidence: AnyEvidence | Mapping[str, Any]) -> AnyEvidence:
 
 
 def _from_json(data: Mapping[str, Any]) -> EvidenceRule:
-    known = [one.name for one in fields(EvidenceRule)]
+    known = [field.name for field in fields(EvidenceRule)]
     if unknown := sorted(data.keys() - set(known)):
         raise EngineError(
             f"Evidence has no setting {', '.join(f'“{name}”' for name in unknown)}.", f"It has: {', '.join(known)}."

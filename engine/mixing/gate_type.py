@@ -52,7 +52,7 @@ def builder(path: str) -> Build:
     """Builds the gate of a class, `module:Class`, which is imported then; its arguments are named like the settings."""
 
     def build(config: GateConfig, weights: Sequence[float], routing: Routing | None) -> Gate:
-        settings = {one.name: getattr(config, one.name) for one in fields(config)}
+        settings = {field.name: getattr(config, field.name) for field in fields(config)}
         del settings["kind"]
         if isinstance(config, ClusteringGateConfig):
             settings["routing"] = routing
@@ -78,8 +78,10 @@ class GateType:
     weighs_unclustered: bool = False  # of a gate that needs a clustering: also experts that are of no cluster
 
     def __post_init__(self) -> None:
-        described = {"kind"} | {one.name for one in fields(self.config) if one.metadata.get("description")}
-        incomplete = [one.name for one in fields(self.config) if one.default is MISSING or one.name not in described]
+        described = {"kind"} | {field.name for field in fields(self.config) if field.metadata.get("description")}
+        incomplete = [
+            field.name for field in fields(self.config) if field.default is MISSING or field.name not in described
+        ]
         if incomplete:
             raise BadPluginError(
                 f"{self.config.__name__} has settings without a default or a description: {', '.join(incomplete)}.",
@@ -89,7 +91,7 @@ class GateType:
     @property
     def name(self) -> str:
         """The `kind` of its config."""
-        return next(str(one.default) for one in fields(self.config) if one.name == "kind")
+        return next(str(field.default) for field in fields(self.config) if field.name == "kind")
 
     @property
     def needs_clustering(self) -> bool:
@@ -99,7 +101,7 @@ class GateType:
     @property
     def settings(self) -> tuple[str, ...]:
         """The names of its settings, without `kind`."""
-        return tuple(one.name for one in fields(self.config) if one.name != "kind")
+        return tuple(field.name for field in fields(self.config) if field.name != "kind")
 
 
 @cache

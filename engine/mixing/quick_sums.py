@@ -121,7 +121,7 @@ def _scales(log_prior_EN: NDArray[np.float64], weights: Sequence[Floats]) -> Flo
     """Prior times the power of two [E, M] of each group, relative to the largest power; 0 where it is too small."""
     priors_EN = log_prior_EN / _LOG_2
     prior_powers_EN = np.ceil(priors_EN)
-    powers_EM = np.stack([one[0] for one in weights])
+    powers_EM = np.stack([weight[0] for weight in weights])
     powers_EM += _of_groups(prior_powers_EN.astype(np.float32), powers_EM.shape[1])
     powers_EM -= powers_EM.max(0)
     powers_EM[~(powers_EM >= _LEAST_POWER)] = -_BIAS
@@ -157,11 +157,11 @@ def _unsure_total(
 ) -> float:
     """The sum over a few tokens from logarithms; NaN where one of them was raised when it was kept."""
     positions, groups = places
-    weights_EU = np.array([one[positions + 1, groups] for one in weights], dtype=np.float64)
-    likelihoods_EU = np.array([one[places] for one in likelihoods], dtype=np.float64)
+    weights_EU = np.array([weight[positions + 1, groups] for weight in weights], dtype=np.float64)
+    likelihoods_EU = np.array([likelihood[places] for likelihood in likelihoods], dtype=np.float64)
     if not (weights_EU.min() > np.exp(_LEAST + 1) and likelihoods_EU.min() > np.exp(_LEAST_LIKELIHOOD + 1)):
         return float("nan")
-    powers_EU = np.array([one[0, groups] for one in weights], dtype=np.float64)
+    powers_EU = np.array([weight[0, groups] for weight in weights], dtype=np.float64)
     logs_EU = np.log(weights_EU) + powers_EU * _LOG_2 + log_prior_EM[:, groups if log_prior_EM.shape[1] > 1 else [0]]
     ranked_EU = -np.round(logs_EU, _EQUAL_DECIMALS)
     others_EU = np.argsort(ranked_EU, axis=0, kind="stable")[top_k:] if top_k else np.empty((0, len(groups)), int)

@@ -124,7 +124,11 @@ def _feed_forward(name: str, child: nn.Module) -> Iterator[str]:
     mixtures = {path.rpartition(".")[0] for path, inner in child.named_modules() if path and _is_experts(inner)}
     if _is_experts(child):  # next to its router in the layer itself
         mixtures.add("")
-    outermost = [one for one in mixtures if not any(one != other and _is_within(one, other) for other in mixtures)]
+    outermost = [
+        mixture
+        for mixture in mixtures
+        if not any(mixture != other and _is_within(mixture, other) for other in mixtures)
+    ]
     yield from (_join(name, path) for path in sorted(outermost))
     for path, inner in child.named_modules():
         if is_linear(inner) and not any(_is_within(path, one) for one in outermost):
@@ -134,7 +138,7 @@ def _feed_forward(name: str, child: nn.Module) -> Iterator[str]:
 def takes_states_only(module: nn.Module) -> bool:
     """Whether a module is called with one tensor."""
     parameters = inspect.signature(module.forward).parameters.values()
-    return sum(one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL) for one in parameters) == 1
+    return sum(parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) for parameter in parameters) == 1
 
 
 def _is_experts(module: nn.Module) -> bool:
@@ -161,7 +165,7 @@ def require_own_layers(lm: Any, layout: DecoderLayout) -> None:
     """Raises ModelError for a model whose layers share weights: an expert in one would also be in the other."""
     seen: set[int] = set()
     for layer in lm.get_submodule(layout.layers).children():
-        own = {id(one) for one in layer.parameters()}
+        own = {id(parameter) for parameter in layer.parameters()}
         if own & seen:
             problem = f"A model of the family “{family_of(lm)}” is not supported: its layers share weights."
             raise ModelError(problem, "Choose a seed whose layers have weights of their own.")

@@ -323,6 +323,6 @@ class CompositeModel:
                 inputs = [torch.cat([span[i] for i in indices]) for span in spans]
                 outputs = getattr(model, method)(*inputs, share, *(() if caches is None else (caches[number],)))
                 outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-                for index, *parts in zip(indices, *(one.split(share.num_rows) for one in outputs), strict=True):
+                for index, *parts in zip(indices, *(output.split(share.num_rows) for output in outputs), strict=True):
                     answers[index] = parts
         return [torch.cat(parts) for parts in zip(*answers, strict=True)]

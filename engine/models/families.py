@@ -312,8 +312,8 @@ def _refuse_untied(folder: Path, config: Any, weights: model_files.Weights) -> N
 
 def _refuse_unlike(folder: Path, report: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Raises ModelError for weights that are missing or of another shape, which would stay random."""
-    missing = {one for one in report.get("missing_keys", ()) if isinstance(one, str)}
-    prefixes = {one.removesuffix(name) for name in missing for one in tensors if one.endswith(f".{name}")}
+    missing = {key for key in report.get("missing_keys", ()) if isinstance(key, str)}
+    prefixes = {tensor.removesuffix(name) for name in missing for tensor in tensors if tensor.endswith(f".{name}")}
     if prefix := next((one for one in sorted(prefixes) if all(name.startswith(one) for name in tensors)), ""):
         known = " and ".join(WRAPPERS[part] for part in prefix.split(".") if part in WRAPPERS)
         raise ModelError(

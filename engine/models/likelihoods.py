@@ -59,7 +59,7 @@ def head_of(lm: Any) -> Callable[[Tensor], Tensor]:
     decoder = decoder_of(lm)
     prefix = next(name for name, one in lm.named_children() if one is decoder)
     shell = copy.copy(lm)
-    shell._modules = {name: one for name, one in lm._modules.items() if name != prefix}
+    shell._modules = {name: module for name, module in lm._modules.items() if name != prefix}
 
     def head(hidden_BTD: Tensor) -> Tensor:
         own = copy.copy(shell)
@@ -142,7 +142,7 @@ def losses_from(
         return TokenLosses(objective.of(losses_BT), losses_BT.detach())
     chunks = zip(targets_BT.split(num_positions, 1), objective.parts(num_positions), strict=False)
     modules = [lm.get_output_embeddings()]  # and what else lies next to the decoder
-    modules += [one for one in lm.children() if one is not decoder_of(lm)] if isinstance(lm, nn.Module) else []
+    modules += [child for child in lm.children() if child is not decoder_of(lm)] if isinstance(lm, nn.Module) else []
     parameters = dict.fromkeys(parameter for module in modules for parameter in module.parameters())
     head = [parameter for parameter in parameters if parameter.requires_grad]
     return TokenLosses(*_Chunked.apply(losses_of, list(chunks), num_positions, hidden_BTD, *head))  # type: ignore[no-untyped-call]
@@ -179,7 +179,7 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_objective: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        gradients = (None if one is None else one * of_objective for one in ctx.saved_tensors)
+        gradients = (None if tensor is None else tensor * of_objective for tensor in ctx.saved_tensors)
         return None, None, None, *gradients
 
 

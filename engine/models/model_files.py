@@ -189,7 +189,7 @@ def _check(folder: Path, name: str, value: Any, *, may_be_none: bool = False) ->
     smallest, largest = 0 if name in _MAY_BE_ZERO else 1, _LARGEST.get(name)
     if largest is None:
         bound = next((bound for pattern, bound in _LARGEST_BY_NAME if pattern.fullmatch(name)), math.inf)
-        if any(abs(one) > bound for one in _leaves(value) if type(one) is int):
+        if any(abs(leave) > bound for leave in _leaves(value) if type(leave) is int):
             problem = f"“{name}” in {folder / CONFIG} must be a whole number of at most {bound:,}, not {short(value)}."
             raise ModelError(problem, CORRECT)
         if not _is_plain(value) or ("drop" in name and value is not None and not _between(value, 0, 1)):
@@ -322,7 +322,7 @@ def weights_in(files: Mapping[Path, Path]) -> Weights:
         try:
             with safe_open(file, framework="numpy") as opened:
                 slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
-                header = {name: (one.get_dtype(), math.prod(one.get_shape())) for name, one in slices.items()}
+                header = {name: (slice_.get_dtype(), math.prod(slice_.get_shape())) for name, slice_ in slices.items()}
         except (OSError, SafetensorError) as error:
             raise ModelError(f"{path} is not a complete safetensors file: {short(error)}.", _AGAIN) from None
         if twice := tensors.keys() & header.keys():

@@ -73,7 +73,10 @@ class Unread:
 
 def without_weights(module: nn.Module) -> dict[int, Any]:
     """The memo for `copy.deepcopy` with which a copy of the module gets uninitialized weights."""
-    return {id(one): nn.Parameter(torch.empty_like(one), one.requires_grad) for one in module.parameters()}
+    return {
+        id(parameter): nn.Parameter(torch.empty_like(parameter), parameter.requires_grad)
+        for parameter in module.parameters()
+    }
 
 
 @torch.no_grad()

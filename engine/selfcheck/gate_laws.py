@@ -128,7 +128,7 @@ def impossible_tokens(bed: TestBed) -> Iterator[LawFinding]:
         log_weights_ENT = gate.block(scores_ENT, bed.distances)
         streamed = _stream_weights(bed, bed.stream(gate), scores_ENT[:, 0])
         tensors = (log_weights_ENT, mix(log_weights_ENT, scores_ENT.double()), streamed)
-        yield LawFinding(sum(int(one.isnan().sum()) for one in tensors), int(naive_ENT.isnan().sum()))
+        yield LawFinding(sum(int(tensor.isnan().sum()) for tensor in tensors), int(naive_ENT.isnan().sum()))
 
 
 def cut_streams(bed: TestBed) -> Iterator[LawFinding]:

@@ -207,5 +207,5 @@ class Draws:
 
 def text_freedom(documents: Sequence[Ints]) -> int:
     """The documents of a text less one; of a single document its blocks less one."""
-    num_documents = max(len(np.unique(one)) for one in documents)
+    num_documents = max(len(np.unique(document)) for document in documents)
     return max(1, (num_documents if num_documents > 1 else max(map(len, documents))) - 1)

@@ -45,7 +45,7 @@ SHOWN = 40  # rows of one kind: more than a page shows at once
 def make_hostile(settings: Settings) -> None:
     """Fills a copy of a trained home. Names are set behind the checks that would refuse some of them."""
     texts = settings.root.parent / "hostile.jsonl"
-    texts.write_text("\n".join(json.dumps({"text": f"{one} {one}"}) for one in PAYLOADS), encoding="utf-8")
+    texts.write_text("\n".join(json.dumps({"text": f"{payload} {payload}"}) for payload in PAYLOADS), encoding="utf-8")
     run_all(settings, *(command.format(texts=texts) for command in COMMANDS))
     texts_left = cycle(PAYLOADS)
     try:
@@ -66,7 +66,7 @@ def _rename(session: Session, texts: Iterator[str]) -> None:
         cluster.terms = [next(texts) for _ in range(5)]
     for clustering in session.scalars(select(Clustering)):
         names = dict(session.execute(select(Domain.id, Domain.name)).tuples().all())
-        clustering.sources = [{**one, "name": names[one["id"]]} for one in clustering.sources]
+        clustering.sources = [{**source, "name": names[source["id"]]} for source in clustering.sources]
     for corpus in session.scalars(select(Corpus)):
         corpus.source = next(texts)
     for report in session.scalars(select(Report)):
@@ -83,7 +83,7 @@ def _hostile(findings: Any, texts: Iterator[str]) -> Any:
     if isinstance(findings, dict):
         return {key: _hostile(value, texts) for key, value in findings.items()}
     if isinstance(findings, list):
-        return [_hostile(one, texts) for one in findings]
+        return [_hostile(finding, texts) for finding in findings]
     is_name = isinstance(findings, str) and (findings in NAMES or " " in findings)
     return next(texts) if is_name else findings
 

@@ -147,4 +147,4 @@ data:text/html;<script>ran(§)</script>
 =HYPERLINK("http://canary.invalid/§")
 """.strip().splitlines()
 
-PAYLOADS = [one.replace("§", str(number)) for number, one in enumerate(_TEMPLATES)]
+PAYLOADS = [template.replace("§", str(number)) for number, template in enumerate(_TEMPLATES)]

@@ -61,9 +61,9 @@ def test_curves_of_many_domains_take_most_of_their_chart(studio: RunningWorkbenc
     expect(page.locator(".js-plotly-plot .scatterlayer").nth(1)).to_be_visible()
     charts = page.evaluate(CHARTS)
     assert len(charts) >= 2
-    assert [one for one in charts if one["labels"] or one["isLegendCut"]] == []
-    assert min(one["width"] for one in charts) > 0.6
-    assert min(one["height"] for one in charts) > 0.4
+    assert [chart for chart in charts if chart["labels"] or chart["isLegendCut"]] == []
+    assert min(chart["width"] for chart in charts) > 0.6
+    assert min(chart["height"] for chart in charts) > 0.4
 
 
 @pytest.mark.parametrize("address", ["jobs", "specialization"])

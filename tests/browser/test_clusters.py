@@ -94,7 +94,7 @@ def choose_all(page: Page) -> None:
 def is_a_domain_of_all(servers: Any) -> bool:
     try:
         with reading(servers.settings) as session:
-            chosen = next(one for one in list_domains(session) if one.name == CHOSEN)
+            chosen = next(domain for domain in list_domains(session) if domain.name == CHOSEN)
             return chosen.num_documents == map_points(session, get_storage(servers.settings), "topics").num_points
     finally:
         close_engines()

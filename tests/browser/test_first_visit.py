@@ -19,10 +19,10 @@ WORDS = ("stir", "bake", "simmer", "chop", "salt", "pepper", "onion", "oven", "g
 def test_an_own_file_becomes_an_expert_in_fewer_than_ten_clicks(own_servers: Any, page: Page, tmp_path: Path) -> None:
     clicks = 0
 
-    def click(one: Locator) -> None:
+    def click(locator: Locator) -> None:
         nonlocal clicks
         clicks += 1
-        one.click()
+        locator.click()
 
     open_page(page, own_servers.studio)
     click(page.get_by_role("link", name="Data", exact=True).first)

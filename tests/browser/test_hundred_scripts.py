@@ -97,7 +97,7 @@ class Window:
     def shown(self) -> list[str]:
         """The texts that stand on some page as they are."""
         shown = _squeezed("".join(self.text))
-        return [one for one in PAYLOADS if _squeezed(one) in shown]
+        return [payload for payload in PAYLOADS if _squeezed(payload) in shown]
 
 
 def _squeezed(text: str) -> str:
@@ -114,7 +114,7 @@ def window(chromium: Browser) -> Iterator[Window]:
 
 def test_the_browser_runs_them_on_a_page_that_does_not_escape_them(window: Window) -> None:
     address = "http://127.0.0.1/control"
-    frames = "".join(f'<iframe srcdoc="{html.escape(one)}"></iframe>' for one in PAYLOADS)
+    frames = "".join(f'<iframe srcdoc="{html.escape(payload)}"></iframe>' for payload in PAYLOADS)
     window.page.route(address, lambda route: route.fulfill(body=frames, content_type="text/html; charset=utf-8"))
     window.page.goto(address, wait_until="commit")
     over = time.monotonic() + PATIENCE / 1000
@@ -126,7 +126,7 @@ def test_the_browser_runs_them_on_a_page_that_does_not_escape_them(window: Windo
 
 def test_what_could_run_is_seen_before_it_is_clicked(window: Window) -> None:
     some = ("<b onmouseover", "<a href=javascript", "<img src=http", "<style>@import")
-    window.page.set_content("".join(one for one in PAYLOADS if one.startswith(some)))
+    window.page.set_content("".join(payload for payload in PAYLOADS if payload.startswith(some)))
     window.read()
     kinds = ("B onmouseover=ran(", "A href=javascript:ran(", f"IMG src=http://{CANARY}", "<style>@import")
     assert [kind for kind in kinds if not any(kind in sign for sign in window.signs)] == []

@@ -100,7 +100,7 @@ def a_link_logs_in_one_time(servers: RunningWorkbench, page: Page) -> None:
     page.goto(link)
     page.wait_for_url(f"{servers.studio}/")
     expect(page.get_by_role("heading", name=OVERVIEW)).to_be_visible()
-    [cookie] = [one for one in page.context.cookies() if one["name"].startswith("workbench_")]
+    [cookie] = [cooky for cooky in page.context.cookies() if cooky["name"].startswith("workbench_")]
     assert (cookie["httpOnly"], cookie["sameSite"], TOKEN in cookie["value"]) == (True, "Strict", False)
 
     page.get_by_role("link", name="Playground").click()

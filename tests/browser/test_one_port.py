@@ -172,7 +172,7 @@ def test_a_browser_logs_in_and_uses_all_of_it_through_the_one_port(
     assert link.startswith(f"{proxied.url}/login?link=")
     window.goto(link)
     expect(window.get_by_role("heading", name="Overview")).to_be_visible(timeout=LOADED)
-    [cookie] = [one for one in window.context.cookies() if one["name"].startswith("workbench_")]
+    [cookie] = [cooky for cooky in window.context.cookies() if cooky["name"].startswith("workbench_")]
     assert (cookie["secure"], cookie["httpOnly"], cookie["sameSite"]) == (True, True, "Strict")
 
     the_playground_answers(proxied, window)

@@ -107,7 +107,7 @@ def test_the_first_screen_holds_everything_and_no_token_is_lost(address: str, ho
     updates = page.evaluate("window.updates")
     assert len(updates) > 5  # it grew
     begin, end = updates[0] + 300, updates[-1] - 300  # milliseconds: the pane is emptied first, and completed last
-    assert sum(begin <= one <= end for one in updates) <= 20 * (end - begin) / 1000 + 1
+    assert sum(begin <= update <= end for update in updates) <= 20 * (end - begin) / 1000 + 1
     assert page.evaluate(FITS) == [True, True, True]
 
 

@@ -35,8 +35,8 @@ def hostile(trained_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def test_no_script_runs_on_a_page_of_the_studio(address: str, hostile: RunningWorkbench, window: Window) -> None:  # noqa: F811
     open_page(window.page, f"{hostile.studio}/{address}")
     tabs = window.page.get_by_role("tab").filter(visible=True)
-    for place in range(tabs.count()):
-        tabs.nth(place).click()
+    for number in range(tabs.count()):
+        tabs.nth(number).click()
         expect(window.page.locator(SETTLED)).to_be_visible()
         window.read()
     window.page.evaluate(OPEN)
@@ -49,8 +49,8 @@ def test_no_script_runs_in_the_playground(hostile: RunningWorkbench, window: Win
     window.page.goto(hostile.playground)
     expect(window.page.get_by_role("textbox").first).to_be_visible()
     lists = window.page.get_by_role("listbox").filter(visible=True)
-    for place in range(lists.count()):
-        lists.nth(place).click()
+    for number in range(lists.count()):
+        lists.nth(number).click()
         window.read()
         window.page.keyboard.press("Escape")
     window.look()

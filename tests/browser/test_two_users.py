@@ -57,6 +57,6 @@ def toggle(page: Page, expert: str) -> None:
 def active_experts(servers: Any) -> list[str]:
     try:
         with reading(servers.settings) as session:
-            return sorted(one.expert for one in get_mixture(session, "first").members if one.active)
+            return sorted(member.expert for member in get_mixture(session, "first").members if member.active)
     finally:
         close_engines()

@@ -25,10 +25,10 @@ MANY = [2**31, 2**32, 2**63]  # of everything but seeds
 
 
 def configs(base: type[Checked] = Checked) -> Iterator[type[Any]]:
-    for one in base.__subclasses__():
-        if one.__module__.startswith("engine.") and all(knob.default is not MISSING for knob in fields(one)):
-            yield one
-        yield from configs(one)
+    for subclass in base.__subclasses__():
+        if subclass.__module__.startswith("engine.") and all(knob.default is not MISSING for knob in fields(subclass)):
+            yield subclass
+        yield from configs(subclass)
 
 
 KNOBS = {

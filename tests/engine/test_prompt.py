@@ -97,7 +97,7 @@ def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(
 
 
 def test_every_text_that_fits_is_read(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
-    longest = max((tokenizer.decode([one]) for one in range(tokenizer.vocab_size)), key=len)
+    longest = max((tokenizer.decode([number]) for number in range(tokenizer.vocab_size)), key=len)
     text = longest * (model.max_positions - 2)
 
     assert len(tokenizer.encode(text)) < model.max_positions

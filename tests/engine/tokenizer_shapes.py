@@ -47,7 +47,7 @@ def byte_level(*special: str) -> tokenizers.Tokenizer:
 def word_pieces() -> tokenizers.Tokenizer:
     """As BERT's: every word has a blank before it, but the first; a piece that goes on has ##."""
     entries = [*SPECIAL, "the", "court", "##s", "##ly", ".", ",", "'", "s", "a", "##b"]
-    inner = tokenizers.Tokenizer(models.WordPiece({one: id for id, one in enumerate(entries)}, unk_token="<unk>"))
+    inner = tokenizers.Tokenizer(models.WordPiece({entry: id for id, entry in enumerate(entries)}, unk_token="<unk>"))
     inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     inner.decoder = decoders.WordPiece(prefix="##", cleanup=True)
     inner.add_special_tokens([AddedToken(word, special=True) for word in SPECIAL])
@@ -57,7 +57,9 @@ def word_pieces() -> tokenizers.Tokenizer:
 def suffixed() -> tokenizers.Tokenizer:
     """As GPT-1's: a word's last entry has </w>, which is a blank when another word follows."""
     entries = [*SPECIAL, *(letter + end for letter in "abc" for end in ("", "</w>"))]
-    inner = tokenizers.Tokenizer(models.BPE({one: id for id, one in enumerate(entries)}, [], end_of_word_suffix="</w>"))
+    inner = tokenizers.Tokenizer(
+        models.BPE({entry: id for id, entry in enumerate(entries)}, [], end_of_word_suffix="</w>")
+    )
     inner.pre_tokenizer = pre_tokenizers.Whitespace()
     inner.decoder = decoders.BPEDecoder(suffix="</w>")
     inner.add_special_tokens([AddedToken(word, special=True) for word in SPECIAL])

@@ -269,7 +269,7 @@ def run(seed: int, seconds: float, pairs: list[tuple[str, str]], most: int = 10*
             until = time.monotonic() + seconds / len(pairs)
             Campaign(stage, report, chance).run(shuffled_faults(chance), until, most)
         database.close_engines()
-    recoveries = [one for report in reports for one in report.recoveries]
+    recoveries = [recovery for report in reports for recovery in report.recoveries]
     return {
         "seed": seed,
         "num_faults": sum(report.faults.total() for report in reports),

@@ -51,7 +51,7 @@ def test_every_mixture_has_the_same_members_and_perplexities(golden: Any) -> Non
     with reading() as session:
         for name, expected in golden["mixtures"].items():
             members = mixtures.get_mixture(session, name).members
-            assert [[one.expert, one.weight, one.active] for one in members] == expected["experts"], name
+            assert [[member.expert, member.weight, member.active] for member in members] == expected["experts"], name
             if "perplexity" in expected:
                 rows = mix_scores(session, get_storage(), name).domains
                 measured = {row.domain: row.perplexity for row in rows}
@@ -71,7 +71,7 @@ def test_every_mixture_generates_the_same_text_with_the_same_weights(golden: Any
 
 def test_experts_jobs_reports_and_priors_are_there(golden: Any) -> None:
     with reading() as session:
-        known = {one.name: [one.method, one.seed, one.parent] for one in experts.list_experts(session)}
+        known = {expert.name: [expert.method, expert.seed, expert.parent] for expert in experts.list_experts(session)}
         listed = {job.id: [job.kind, job.state] for job in jobs.list_jobs(session)}
         kinds = sorted(report.kind for report in reports.list_reports(session))
         names = [prior.name for prior in priors.list_priors(session)]

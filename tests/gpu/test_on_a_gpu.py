@@ -110,11 +110,11 @@ def trained(model: Any, folder: Path, config: TrainingConfig = CONFIG, only: Seq
 
 
 def losses(events: Sequence[Any]) -> list[float]:
-    return [one.loss for one in events if isinstance(one, Step)]
+    return [event.loss for event in events if isinstance(event, Step)]
 
 
 def held_out(events: Sequence[Any]) -> list[float]:
-    return [loss for one in events if isinstance(one, Evaluated) for loss in one.loss_by_domain.values()]
+    return [loss for event in events if isinstance(event, Evaluated) for loss in event.loss_by_domain.values()]
 
 
 # training ------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_a_mode_training_has_the_losses_of_the_cpu_and_leaves_the_backbone(tmp_p
         active = ActiveParts(model, ["law"], "law")
         pairs.append(losses(list(train(active, texts_of(["law"]), CONFIG, tmp_path / folder, only_experts=["law"]))))
     assert pairs[1] == pytest.approx(pairs[0], rel=1e-4)
-    learnt = {one.data_ptr() for one in there.expert_parameters("law").values()}
+    learnt = {parameter.data_ptr() for parameter in there.expert_parameters("law").values()}
     for name, tensor in there.state_dict().items():
         assert torch.equal(tensor, before[name]) != (tensor.data_ptr() in learnt), name
 
@@ -216,7 +216,7 @@ def test_where_memory_does_not_suffice_activations_are_computed_again_and_the_tr
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction((peaks[0] + 0.4 * (peaks[1] - peaks[0])) / total)
     events = trained(deep_model().to(GPU), tmp_path / "little", config)
-    (note,) = [one.sentence for one in events if isinstance(one, Note)]
+    (note,) = [event.sentence for event in events if isinstance(event, Note)]
     assert "activations are computed again" in note
     assert losses(events) == pytest.approx(expected, rel=1e-6)
 
@@ -246,7 +246,7 @@ def test_a_process_of_torchrun_trains_on_the_device_over_nccl(shard: bool, tmp_p
             np.save(tmp_path / f"{number}/{split}.starts.npy", one.starts.astype("<i8"))
         domains.append(PackedDomain(text.name, text.expert, tmp_path / str(number)))
     model = MultiExpertModel(load_model(tmp_path / "seed"), KEYS, new_placement()).to(GPU)
-    expected = losses(list(train(model, [one.open() for one in domains], CONFIG, tmp_path / "one")))
+    expected = losses(list(train(model, [domain.open() for domain in domains], CONFIG, tmp_path / "one")))
     config, log = replace(CONFIG, shard=shard), tmp_path / "log"
     events = train_distributed(1, tmp_path / "seed", domains, config, tmp_path / "many", device="cuda", log=log)
     assert losses(list(events)) == pytest.approx(expected, rel=1e-5), log.read_text()

@@ -378,7 +378,7 @@ def test_an_artifact_whose_row_was_deleted_goes_to_the_trash_however_many_there_
             session.delete(session.get_one(Artifact, folder.name))
     garbage_collection.sweep(servers.settings)
     assert [folder.is_dir() for folder in kept] == [True, False, False, False]
-    assert {one.id for one in garbage_collection.trash_entries(servers.settings)} == {
+    assert {entry.id for entry in garbage_collection.trash_entries(servers.settings)} == {
         folder.name for folder in kept[1:]
     }
     assert garbage_collection.empty_trashes(servers.settings, 0)[0] == 3
@@ -425,7 +425,7 @@ def test_what_cannot_be_restored_stops_nothing_else(servers: RunningWorkbench) -
     report = garbage_collection.restore(servers.settings, entries)
     assert [folder.is_dir() for folder in (*kept, orphan)] == [True] * 4
     assert [(one.thing, one.name) for one in report.left] == [("artifact", taken.name)]
-    assert [one.id for one in garbage_collection.trash_entries(servers.settings)] == [taken.name]
+    assert [entry.id for entry in garbage_collection.trash_entries(servers.settings)] == [taken.name]
     with pytest.raises(StorageError, match="exists already"):
         garbage_collection.restore(servers.settings, garbage_collection.trash_entries(servers.settings))
 

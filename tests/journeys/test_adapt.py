@@ -138,10 +138,10 @@ def test_what_is_watched_beside_a_new_expert_is_the_mixture_that_holds_it(traine
         assert artifact is not None
         tokens = Tokens.open(storage.path(artifact.id), "dev")
     text = EvalSample.of_blocks(tokens, 32, 8)
-    model = load_multi_expert(planned.base, {one.id: one.kept for one in planned.experts})
+    model = load_multi_expert(planned.base, {expert.id: expert.kept for expert in planned.experts})
     with autocast_for(precision, model.device):
-        rows = torch.stack([torch.from_numpy(score_text(model, one.id, text)) for one in planned.experts])
-    gate = build_gate(PosteriorGateConfig(), [one.weight for one in planned.experts])
+        rows = torch.stack([torch.from_numpy(score_text(model, expert.id, text)) for expert in planned.experts])
+    gate = build_gate(PosteriorGateConfig(), [expert.weight for expert in planned.experts])
     assert len(rows) == 3
     loss = -gate.total(as_blocks(rows, 32)) / rows.shape[1]
     assert curve(card.id, "court")[12] == pytest.approx(loss, rel=1e-5)

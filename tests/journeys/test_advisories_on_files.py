@@ -234,4 +234,4 @@ def test_cve_2026_35050(trained: Do, tmp_path: Path) -> None:
     assert main(["expert", "export", "thin/court", str(tmp_path), "--here"]) == PROBLEM
     assert (tmp_path / "mine.py").read_text() == "print()"
     with reading() as session:
-        assert "thin/court" in {one.name for one in experts.list_experts(session)}
+        assert "thin/court" in {expert.name for expert in experts.list_experts(session)}

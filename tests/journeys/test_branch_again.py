@@ -47,7 +47,9 @@ def test_a_cluster_is_split_its_parts_are_trained_from_its_expert_and_the_mixtur
     done(clustered({"kind": "split-cluster", "clustering": "topics", "cluster": "1"}))
     with reading() as session:
         assert get_clustering(session, "topics").stale_experts == ["ensemble/1/dense"]
-        assert all(one.domain is None or one.number < 3 for one in get_clustering(session, "topics").clusters)
+        assert all(
+            cluster.domain is None or cluster.number < 3 for cluster in get_clustering(session, "topics").clusters
+        )
     assert main(["cluster", "show", "topics"]) == 0
     assert "--branch-from MIXTURE" in capsys.readouterr().out
 
@@ -61,14 +63,14 @@ def test_a_cluster_is_split_its_parts_are_trained_from_its_expert_and_the_mixtur
         assert part.shares == {f"ensemble/{number}/dense": float(number == 1) for number in range(3)}
 
     cards = branch_train_merge("topics", "ensemble", branch_from="ensemble", num_steps=9)
-    assert [one.kind for one in cards] == ["make-cluster-domains", "train-expert", "train-expert", "make-mixture"]
+    assert [card.kind for card in cards] == ["make-cluster-domains", "train-expert", "train-expert", "make-mixture"]
     with reading() as session:
         mixture, clustering = mixtures.get_mixture(session, "ensemble"), get_clustering(session, "topics")
         part = experts.get_expert(session, names[3])
-    assert [one.expert for one in mixture.members] == names  # the new in, the stale out
+    assert [member.expert for member in mixture.members] == names  # the new in, the stale out
     assert not any(experts_of.stale for experts_of in map(_expert, names))
     assert _expert("ensemble/1/dense").stale
-    assert [one.experts for one in clustering.clusters] == [[name] for name in names]
+    assert [cluster.experts for cluster in clustering.clusters] == [[name] for name in names]
     assert (mixture.gate["kind"], mixture.gate["temperature"]) == ("cluster", 0.2)
     assert (part.parent, part.method, part.metrics["parent_documents"]) == ("ensemble/1/dense", "dense", 1.0)
     assert (part.config["full_model"], part.config["num_steps"], part.config["learning_rate"]) == (True, 2, 5e-3)
@@ -162,9 +164,9 @@ def test_a_second_iteration_begins_where_most_documents_were_seen(
     with reading() as session:
         card = mixtures.get_mixture(session, "second")
         assert card.gate["clustering"] == get_clustering(session, "two").id
-    assert [one.expert for one in card.members] == ["second/0/two/0", "second/1/two/1"]
+    assert [member.expert for member in card.members] == ["second/0/two/0", "second/1/two/1"]
     done(clustered({**EVALUATE, "mixture": "second", "domains": ["sea"], "experts": list(old)}))
-    by_itself = {name: _perplexity(name) for name in [*old, *(one.expert for one in card.members)]}
+    by_itself = {name: _perplexity(name) for name in [*old, *(member.expert for member in card.members)]}
     for branch in output:
         expert = _expert(branch["expert"])
         assert expert.parent == branch["parent"]

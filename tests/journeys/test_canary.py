@@ -63,7 +63,7 @@ def holders(folder: Path) -> list[str]:
 def test_jobs_leave_no_secret_in_files_rows_exports_and_output(home: Path, tmp_path: Path) -> None:
     write_private(private_folder(home / "login") / "token", TOKEN.encode())  # as of a home without WORKBENCH_TOKEN
     corpus = write_domain(tmp_path, "kitchen")
-    commands = [one.format(corpus=corpus, folder=tmp_path) for one in (*COMMANDS, *MORE)]
+    commands = [command.format(corpus=corpus, folder=tmp_path) for command in (*COMMANDS, *MORE)]
     environment = os.environ | python_environment()
     done = subprocess.run(
         [sys.executable, "-c", RUN_ALL, *commands], env=environment, capture_output=True, text=True, check=False

@@ -140,7 +140,7 @@ def test_the_columns_are_those_of_the_stored_scores(trained: Do) -> None:
     with reading() as session:
         table = RemovalRequest(mixture="small", num_blocks=3).answer(session, get_storage())
         scores = perplexity_tables.list_evaluations(session, expert="small/kitchen", split="test")
-    by_itself = [one for one in scores if one.domain == "court"]
+    by_itself = [score for score in scores if score.domain == "court"]
     first, second = table.rows
     assert (first.expert, second.expert) == ("small/court", "small/kitchen")
     assert first.with_expert == own["with_expert"]
@@ -181,7 +181,7 @@ def test_the_same_held_out_text_is_scored_at_two_lengths_when_the_prior_needs_mo
     own = certified(trained, split="dev", max_tokens=100, num_blocks=4).findings["perplexity"][0]
     with reading() as session:
         scores = perplexity_tables.list_evaluations(session, expert="small/court", split="dev")
-    assert {one.num_tokens for one in scores if one.domain == "court"} == {
+    assert {score.num_tokens for score in scores if score.domain == "court"} == {
         96,
         128,
     }  # whole blocks, spread over the text

@@ -99,7 +99,7 @@ def test_a_domain_of_a_cluster_holds_its_documents_in_the_splits_they_were_in(to
     with reading() as session:
         corpus = corpora_rows.get_corpus(session, "topics")
     assert corpus.licence == "court licence; kitchen licence; sea licence"
-    assert [one.domain for one in card().clusters] == [f"topics/{number}" for number in range(3)]
+    assert [cluster.domain for cluster in card().clusters] == [f"topics/{number}" for number in range(3)]
     assert topics(DOMAINS).result["sentence"] == "Every cluster has its domain already."
 
 
@@ -123,7 +123,7 @@ def test_a_cluster_too_small_to_be_a_domain_is_named(topics: Do) -> None:
     assert "“tiny/" in job.error
     assert "groups of training documents" in job.error
     with reading() as session:
-        assert "tiny" not in [one.name for one in corpora_rows.list_corpora(session)]
+        assert "tiny" not in [corpus.name for corpus in corpora_rows.list_corpora(session)]
 
 
 def test_text_that_changed_under_a_clustering_is_reported_and_nothing_is_made(topics: Do) -> None:
@@ -173,16 +173,21 @@ def test_merging_joins_documents_and_leaves_the_others_unchanged(topics: Do) -> 
     assert in_cluster(0) == parts[0] | parts[2]
     assert in_cluster(1) == parts[1]
     after = card()
-    assert [(one.number, one.domain, one.stale) for one in after.clusters] == [
+    assert [(cluster.number, cluster.domain, cluster.stale) for cluster in after.clusters] == [
         (0, "topics/0", True),
         (1, "topics/1", False),
     ]
-    assert after.metrics["sizes"] == job.result["sizes"] == [one.num_documents for one in after.clusters]
+    assert after.metrics["sizes"] == job.result["sizes"] == [cluster.num_documents for cluster in after.clusters]
     done(topics(DOMAINS))
     assert set(in_domain("topics/0.2")) == in_cluster(0)
-    assert [(one.domain, one.stale) for one in card().clusters] == [("topics/0.2", False), ("topics/1", False)]
+    assert [(cluster.domain, cluster.stale) for cluster in card().clusters] == [
+        ("topics/0.2", False),
+        ("topics/1", False),
+    ]
     with reading() as session:
-        assert [one.domains for one in corpora_rows.list_corpora(session) if one.name == "topics 2"] == [["topics/0.2"]]
+        assert [corpus.domains for corpus in corpora_rows.list_corpora(session) if corpus.name == "topics 2"] == [
+            ["topics/0.2"]
+        ]
 
 
 def test_a_split_finds_clusters_within_and_keeps_all_documents(topics: Do) -> None:
@@ -194,7 +199,7 @@ def test_a_split_finds_clusters_within_and_keeps_all_documents(topics: Do) -> No
         centres = load_clustering(get_storage().path(row.artifact_id)).clusters
         split = get_clustering(session, "all")
     assert len(outcome) == 180
-    assert outcome.sizes(3) == [one.num_documents for one in split.clusters]
+    assert outcome.sizes(3) == [cluster.num_documents for cluster in split.clusters]
     assert split.metrics["overlap"]["normalised_mutual_information"] > 0.9
     assert centres.num_clusters == 3
     assert sum(centres.sizes) == split.num_fitted  # the fit's own labels moved, too
@@ -203,7 +208,7 @@ def test_a_split_finds_clusters_within_and_keeps_all_documents(topics: Do) -> No
     with reading() as session:
         ids = load_clustering(get_storage().path(clustering_row(session, "all").artifact_id)).document_ids
     assert [fitted[id] for id in ids] == centres.labels_N.tolist()
-    assert len({one.name for one in split.clusters}) == 3
+    assert len({cluster.name for cluster in split.clusters}) == 3
 
 
 def test_a_pinned_document_goes_where_it_is_put_and_stays_through_a_split(topics: Do) -> None:
@@ -214,7 +219,7 @@ def test_a_pinned_document_goes_where_it_is_put_and_stays_through_a_split(topics
     done(topics({"kind": "split-cluster", "clustering": "topics", "cluster": "1"}))
     assert set(ids) < in_cluster(1)
     assert len(card().clusters) == 4
-    assert not set(ids) & {id for one in card().clusters for id in one.representatives}
+    assert not set(ids) & {id for cluster in card().clusters for id in cluster.representatives}
 
 
 def test_a_document_that_is_not_there_cannot_be_pinned(topics: Do) -> None:
@@ -286,7 +291,7 @@ def test_one_cluster_is_the_dense_baseline(seeded: Do) -> None:  # L2
     with reading() as session:
         mixture = mixtures.get_mixture(session, "elms")
         expert = experts.get_expert(session, "elms/0/dense")
-    assert [one.expert for one in mixture.members] == ["elms/0/dense"]
+    assert [member.expert for member in mixture.members] == ["elms/0/dense"]
     assert (expert.method, expert.domain, expert.config["num_steps"]) == ("dense", "topics/0", 7)
     again = submit_training(job_spec())
     assert again == [cards[-1].id]  # nothing is left to do
@@ -297,10 +302,10 @@ def test_each_cluster_is_a_training_of_its_own_and_all_see_as_many_tokens_as_the
     with reading() as session:
         cards = [jobs.get_job(session, id) for id in ids]
     models = [one for one in cards if one.kind == "train-joint"]
-    assert [one.spec["training"]["num_steps"] for one in models] == [3, 2, 2]
-    assert [one.spec["domains"] for one in models] == [["topics/0"], ["topics/1"], ["topics/2"]]
-    assert [one.after for one in models] == [[ids[0]]] * 3  # none waits for another
-    assert sorted(cards[-1].after) == sorted(one.id for one in models)
+    assert [model.spec["training"]["num_steps"] for model in models] == [3, 2, 2]
+    assert [model.spec["domains"] for model in models] == [["topics/0"], ["topics/1"], ["topics/2"]]
+    assert [model.after for model in models] == [[ids[0]]] * 3  # none waits for another
+    assert sorted(cards[-1].after) == sorted(model.id for model in models)
     assert cards[-1].spec["experts"] == [f"elms/{number}/dense" for number in range(3)]
 
 
@@ -310,7 +315,7 @@ def test_after_an_edit_only_the_models_of_what_changed_are_stale_and_trained_ane
     assert job.result["stale_experts"] == card().stale_experts == ["elms/1/dense"]
     assert "These experts are stale, since their documents changed: elms/1/dense." in job.result["sentence"]
     with reading() as session:
-        stale = {one.name: one.stale for one in experts.list_experts(session)}
+        stale = {expert.name: expert.stale for expert in experts.list_experts(session)}
     ids = submit_training(job_spec())
     assert stale == {"elms/0/dense": False, "elms/1/dense": True, "elms/2/dense": False}
     with reading() as session:
@@ -319,7 +324,7 @@ def test_after_an_edit_only_the_models_of_what_changed_are_stale_and_trained_ane
     names = ["elms/0/dense", "elms/1.2/dense", "elms/2/dense", "elms/3/dense"]
     assert cards[-1].spec["experts"] == names
     assert [one.state for one in carry_out(ids[:3])] == ["done"] * 3
-    assert [one.experts for one in card().clusters] == [[name] for name in names]
+    assert [cluster.experts for cluster in card().clusters] == [[name] for name in names]
 
 
 def test_only_the_training_that_failed_is_retried(seeded: Do, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,7 +388,7 @@ def test_a_cluster_forgets_a_domain_that_is_deleted(topics: Do) -> None:
     done(topics(DOMAINS))
     with transaction() as session:
         corpora_rows.delete_corpus(session, "topics")
-    assert [(one.domain, one.stale) for one in card().clusters] == [(None, False)] * 3
+    assert [(cluster.domain, cluster.stale) for cluster in card().clusters] == [(None, False)] * 3
     assert done(topics(DOMAINS)).result["domains"] == ["topics/0", "topics/1", "topics/2"]
 
 
@@ -414,7 +419,7 @@ def test_every_verb_from_finding_to_deleting(seeded: Do, capsys: pytest.CaptureF
     with reading() as session:
         carry_out([job.id for job in reversed(jobs.list_jobs(session, state="queued"))])
     with reading() as session:
-        assert [one.expert for one in mixtures.get_mixture(session, "m").members] == ["m/0.2/dense"]
+        assert [member.expert for member in mixtures.get_mixture(session, "m").members] == ["m/0.2/dense"]
     assert main(["cluster", "delete", "two"]) == 2
     assert "expert “m/0.2/dense”" in capsys.readouterr().err
     assert "deleted" in output("delete", "topics")

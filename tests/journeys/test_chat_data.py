@@ -50,7 +50,7 @@ def write_chats(folder: Path, name: str) -> Path:
         records.append([question, {"from": "gpt", "value": " ".join(draw.choices(words, k=3))}])
     records.append([{"from": "human", "value": "long?"}, {"from": "gpt", "value": " ".join(words * 12)}])
     path = folder / f"{name}.jsonl"
-    path.write_text("".join(json.dumps({"conversations": one}) + "\n" for one in records), encoding="utf-8")
+    path.write_text("".join(json.dumps({"conversations": record}) + "\n" for record in records), encoding="utf-8")
     return path
 
 
@@ -114,7 +114,7 @@ def test_attention_stays_inside_each_conversation_where_it_shall(imported: Do, t
         with reading() as session:
             expert = expert_row(session, f"{name}/sea")
             assert dict(expert_facts(session, expert).options)["separate_conversations"] == str(bool(more)).lower()
-            losses.append([one.value for one in jobs.metrics(session, expert.job_id, "loss")])
+            losses.append([metric.value for metric in jobs.metrics(session, expert.job_id, "loss")])
     assert losses[0] != losses[1]
     assert losses[0] == pytest.approx(losses[1], rel=0.2)
     capsys.readouterr()
@@ -163,9 +163,9 @@ def test_clusters_of_conversations_are_domains_of_conversations(imported: Do) ->
     done(imported({**find, "domains": [*ANSWERS]}))
     done(imported({"kind": "make-cluster-domains", "clustering": "topics"}))
     with reading() as session:
-        parts = [one for one in corpora.list_domains(session) if one.name not in ANSWERS]
-        assert [one.format for one in parts] == ["chat", "chat"]
-        assert sum(one.num_documents for one in parts) == 122
+        parts = [domain for domain in corpora.list_domains(session) if domain.name not in ANSWERS]
+        assert [part.format for part in parts] == ["chat", "chat"]
+        assert sum(part.num_documents for part in parts) == 122
 
 
 def test_a_domain_of_conversations_is_shown_as_one_reads_it(imported: Do, capsys) -> None:
@@ -222,7 +222,7 @@ def test_a_training_says_how_much_of_it_are_answers_and_what_holds_none(do: Do, 
     answer = {"from": "gpt", "value": "gull"}
     talks = [[{"from": "human", "value": f"{number} " + "why? " * 60}, answer] for number in range(6)]
     path = tmp_path / "long.jsonl"
-    path.write_text("".join(json.dumps({"conversations": one}) + "\n" for one in talks), encoding="utf-8")
+    path.write_text("".join(json.dumps({"conversations": talk}) + "\n" for talk in talks), encoding="utf-8")
     done(do({"kind": "import-corpus", "name": "long", "path": str(path), "format": "chat"}))
     folder = str(seed_folder(tmp_path / "model"))
     done(do({"kind": "make-seed", "name": "seed", "source": "folder", "location": folder}))
@@ -237,8 +237,10 @@ def test_a_training_says_how_much_of_it_are_answers_and_what_holds_none(do: Do, 
 def test_conversations_that_a_template_refuses_are_counted_before_a_training(do: Do, tmp_path: Path) -> None:
     answer, path = {"from": "gpt", "value": "gull"}, tmp_path / "talk.jsonl"
     questions = [{"from": "human", "value": f"{number}, why?"} for number in range(7)]
-    talks = [[one, answer] for one in questions[:4]] + [[one, one, answer] for one in questions[4:]]
-    path.write_text("".join(json.dumps({"conversations": one}) + "\n" for one in talks), encoding="utf-8")
+    talks = [[question, answer] for question in questions[:4]] + [
+        [question, question, answer] for question in questions[4:]
+    ]
+    path.write_text("".join(json.dumps({"conversations": talk}) + "\n" for talk in talks), encoding="utf-8")
     done(do({"kind": "import-corpus", "name": "talk", "path": str(path), "format": "chat"}))
     folder = chat_folder(tmp_path / "strict", "gemma")
     fresh_model(ModelConfig(**SHAPE), load_tokenizer(folder).vocab_size).save_pretrained(folder)

@@ -206,7 +206,7 @@ def test_the_average_of_two_experts_is_a_model_of_its_own_that_knows_where_it_co
         plans = {name: planning.plan(session, get_storage(), name) for name in ("mean", "small")}
     assert {(edge["source"], edge["target"]) for edge in line["edges"]} >= {(court.id, mean.id), (kitchen.id, mean.id)}
     assert {"source": court.id, "target": mean.id} in later["edges"]
-    parts = [load_multi_expert(one.base, {e.id: e.kept for e in one.experts}) for one in plans.values()]
+    parts = [load_multi_expert(plan.base, {e.id: e.kept for e in plan.experts}) for plan in plans.values()]
     own = parts[0].expert_state(mean.id)
     for name, tensor in own.items():
         both = [parts[1].expert_state(one.id)[name] for one in (court, kitchen)]

@@ -112,7 +112,9 @@ def tasks(tmp_path: Path) -> Path:
 def knows() -> int:
     """The number of the cluster of reviews, and so of the model that knows."""
     with reading() as session:
-        (number,) = [one.number for one in get_clustering(session, "topics").clusters if "good" in one.terms[:10]]
+        (number,) = [
+            cluster.number for cluster in get_clustering(session, "topics").clusters if "good" in cluster.terms[:10]
+        ]
     return number
 
 

@@ -48,7 +48,7 @@ def test_what_starts_from_it_comes_of_the_expert_which_therefore_stays(trained) 
     with reading() as session:
         line = experts.lineage(session, "later/moe")
         after = experts.lineage(session, "small/court")
-        assert [one.name for one in experts.origins(session, experts.expert_row(session, "later/moe"))] == [
+        assert [origin.name for origin in experts.origins(session, experts.expert_row(session, "later/moe"))] == [
             "small/court"
         ]
         assert candidates(session, "small/court") == []  # it has seen the court, by way of its seed

@@ -61,8 +61,8 @@ def test_experts_of_a_mixture_are_one_mixture_of_experts_model(tmp_path: Path) -
     card = done(work({"kind": "export-mixture", "mixture": "small", "folder": str(tmp_path / "moe"), "format": "moe"}))
     assert card.result["weights"] == {"small/court": 0.75, "small/kitchen": 0.25}
     court, kitchen = full_model("small/court"), full_model("small/kitchen")
-    for one, other in zip(court.model.layers, kitchen.model.layers, strict=True):
-        one.mlp = _Both(one.mlp, other.mlp)
+    for layer, other in zip(court.model.layers, kitchen.model.layers, strict=True):
+        layer.mlp = _Both(layer.mlp, other.mlp)
     exported = reloaded(tmp_path / "moe")
     assert exported.config.model_type == "mixtral"
     torch.testing.assert_close(logits_of(exported), logits_of(court), atol=SUM_TOLERANCE, rtol=0)
@@ -131,8 +131,8 @@ def test_a_seed_and_experts_that_change_only_networks_are_one_mixture_of_experts
     export = {"kind": "export-mixture", "mixture": "pair", "folder": str(tmp_path / "moe"), "format": "moe"}
     assert done(trained(export)).result["weights"] == {"own/court": 0.75, "seed:seed": 0.25}
     own, seed = full_model("own/court"), full_model("seed:seed")
-    for one, other in zip(own.model.layers, seed.model.layers, strict=True):
-        one.mlp = _Both(one.mlp, other.mlp)
+    for layer, other in zip(own.model.layers, seed.model.layers, strict=True):
+        layer.mlp = _Both(layer.mlp, other.mlp)
     torch.testing.assert_close(logits_of(reloaded(tmp_path / "moe")), logits_of(own), atol=SUM_TOLERANCE, rtol=0)
 
 

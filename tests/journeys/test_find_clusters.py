@@ -218,7 +218,7 @@ def test_a_seed_model_can_embed_and_is_kept_while_its_clusters_are(
     assert chosen[:2] == ["auto"] * 2  # that of the settings, for the fit, and the documents' clusters
     card, _ = outcome()
     assert (card.seed, card.config["embedder"]["kind"]) == ("seed", "hidden_states")
-    assert all(len(one.terms) > 5 for one in card.clusters)
+    assert all(len(cluster.terms) > 5 for cluster in card.clusters)
     with pytest.raises(InUseError, match="clustering “topics”"), transaction() as session:
         seeds.delete_seed(session, "seed")
     chosen.clear()
@@ -325,7 +325,7 @@ def test_too_few_documents_fail_the_job_and_store_nothing(imported: Do, change: 
 def test_one_cluster_holds_everything(imported: Do) -> None:
     imported({**FIND, "num_clusters": 1})
     card, _ = outcome()
-    assert [one.num_documents for one in card.clusters] == [180]
+    assert [cluster.num_documents for cluster in card.clusters] == [180]
     assert card.metrics["overlap"]["normalised_mutual_information"] == 0
 
 
@@ -381,7 +381,7 @@ def test_documents_without_words_are_clustered_by_hidden_states(do: Do, tmp_path
     done(do({"kind": "make-seed", "name": "seed", "domains": ["signs"], "vocab_size": 300, "shape": SHAPE}))
     assert "--embedder hidden_states" in do(FIND).next_step
     done(do({**FIND, "embedder": "hidden_states", "seed_model": "seed"}))
-    assert [one.terms for one in outcome()[0].clusters] == [[], [], []]
+    assert [cluster.terms for cluster in outcome()[0].clusters] == [[], [], []]
 
 
 def test_text_that_was_clustered_cannot_be_deleted_and_names_are_unique(imported: Do) -> None:

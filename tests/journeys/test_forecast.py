@@ -257,7 +257,7 @@ def test_a_probe_that_takes_more_than_there_is_ends_immediately(trained: Do) -> 
 def probes() -> list[int]:
     """The processes of probes that this one has started."""
     module = PROBE[-1]
-    return [one.pid for one in psutil.Process().children() if module in one.cmdline()]
+    return [child.pid for child in psutil.Process().children() if module in child.cmdline()]
 
 
 def test_a_probe_that_is_cancelled_leaves_neither_process_nor_folder(trained: Do) -> None:

@@ -112,7 +112,7 @@ def local_completions(url: str, **options: Any) -> Any:
 
 def echoed(host: Host, ids: list[int], num_context: int) -> float:
     """What the mixture gives the last of some ids, read exactly as they are."""
-    return math.fsum(one or 0.0 for one in host.echo(planned("small"), ids).logprobs[num_context:])
+    return math.fsum(logprob or 0.0 for logprob in host.echo(planned("small"), ids).logprobs[num_context:])
 
 
 def likelihood(host: Host, text: str) -> float:
@@ -163,7 +163,7 @@ def test_lm_eval_over_the_blocks_of_an_evaluation_finds_the_stored_perplexity(ur
         [stored] = [row for row in rows if row.domain == "kitchen"]
         documents = preview_documents(session, get_storage(), "kitchen", split="test", limit=1000)
     tokenizer = load_tokenizer(planned("small").base.folder)
-    ids = [token for one in documents for token in (tokenizer.bos_id, *tokenizer.encode(one.text))]
+    ids = [token for document in documents for token in (tokenizer.bos_id, *tokenizer.encode(document.text))]
     blocks = [ids[start : start + 33] for start in range(0, len(ids) - 1, 32)]
     shown = local_completions(url)._loglikelihood_tokens([(None, block[:1], block[1:]) for block in blocks])
     assert stored.num_tokens == len(ids) - 1

@@ -211,7 +211,7 @@ def test_an_expert_of_mode_of_the_version_before_comes_back_with_its_parts(train
     lose_registry(home)
     rebuilt()
     with transaction() as session:
-        [card] = [one for one in experts.list_experts(session) if one.method == "mode"]
+        [card] = [expert for expert in experts.list_experts(session) if expert.method == "mode"]
         mixtures.compose_mixture(session, MixtureSpec(name="again", experts=[card.name]))
     assert (card.id, card.parts, card.sha256, card.num_parameters) == (
         before.id,
@@ -256,7 +256,7 @@ def test_a_damaged_artifact_gets_no_row(trained: Do, home: Path) -> None:
         (one.thing, one.name, one.why) for one in shown.left
     ]
     with reading() as session:
-        assert [one.name for one in experts.list_experts(session)] == ["small/kitchen"]
+        assert [expert.name for expert in experts.list_experts(session)] == ["small/kitchen"]
 
 
 def test_a_deleted_expert_can_be_restored_from_the_trash_with_its_base(
@@ -272,7 +272,7 @@ def test_a_deleted_expert_can_be_restored_from_the_trash_with_its_base(
     entries = garbage_collection.trash_entries(get_settings())
     assert len(entries) == 3
     for card in before["experts"]:
-        garbage_collection.restore(get_settings(), [one for one in entries if one.id == card.id])
+        garbage_collection.restore(get_settings(), [entry for entry in entries if entry.id == card.id])
     with reading() as session:
         outcome = experts.list_experts(session)
     assert [(card.name, card.sha256) for card in outcome] == [(card.name, card.sha256) for card in before["experts"]]

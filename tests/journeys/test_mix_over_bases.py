@@ -53,7 +53,9 @@ def elms() -> list[str]:
 def expert_of(word: str) -> int:
     """The number of the cluster that a word stands for."""
     with reading() as session:
-        (number,) = [one.number for one in get_clustering(session, "topics").clusters if word in one.terms[:8]]
+        (number,) = [
+            cluster.number for cluster in get_clustering(session, "topics").clusters if word in cluster.terms[:8]
+        ]
     return number
 
 
@@ -128,7 +130,7 @@ def test_an_edit_takes_no_mixture_down_before_its_models_are_trained_anew(cluste
     done(clustered({"kind": "make-cluster-domains", "clustering": "topics"}))
     with reading() as session:
         clusters = get_clustering(session, "topics").clusters
-    assert [one.domain for one in clusters] == ["topics/0.2", "topics/1.2", "topics/2"]
+    assert [cluster.domain for cluster in clusters] == ["topics/0.2", "topics/1.2", "topics/2"]
     assert Host(device="cpu").posterior(planned("ensemble", **sharp), text) == before  # a pin moves no centre
     mixed = planned("ensemble", gate=load_gate({**asdict_of("ensemble"), "kind": "cluster-posterior"})).route
     assert mixed is not None
@@ -169,9 +171,9 @@ def test_only_the_nearest_is_loaded_and_the_manifest_names_every_base(clustered:
     host = Host(device="cpu")
     sharp = load_gate({**asdict_of("ensemble"), "top_k": 1})
     events = list(host.stream(planned("ensemble", gate=sharp), "the court held the appeal", SAMPLING))
-    led = {max(one.weights, key=one.weights.__getitem__) for one in events if isinstance(one, Token)}
+    led = {max(event.weights, key=event.weights.__getitem__) for event in events if isinstance(event, Token)}
     assert {id for base in host.use().bases for id in base.experts} == {
-        one.id for one in planned("ensemble").experts if one.name in led
+        expert.id for expert in planned("ensemble").experts if expert.name in led
     }
     assert len(led) < 3
     manifest = Manifest.of(planned("ensemble")).model_dump()
@@ -209,7 +211,7 @@ def live_loss(model: str, text: EvalSample) -> float:
     """The mean loss in nats, block by block: the experts read the block alone, the gate its document from the start."""
     host, total, requested = Host(device="cpu"), 0.0, planned(model)
     for start, (inputs, targets) in zip(text.starts_N, map(text.block, range(len(text.starts_N))), strict=True):
-        mixing = Mixing(host._models(requested), [one.id for one in requested.experts], host._gate(requested))
+        mixing = Mixing(host._models(requested), [expert.id for expert in requested.experts], host._gate(requested))
         first = max(one for one in text.tokens.starts.tolist() if one <= start)
         for token in text.tokens.array[first:start].tolist():
             mixing._stream.begin(token)  # text, and no evidence
@@ -249,7 +251,7 @@ def test_one_mixture_across_methods(clustered: Do) -> None:
     host = Host(device="cpu")
     assert [len(experts) for experts in planned("all").by_base().values()] == [2, 1, 1, 1]
     events = list(host.stream(planned("all"), "the court", SAMPLING))
-    first = next(one for one in events if isinstance(one, Token))
+    first = next(event for event in events if isinstance(event, Token))
     assert list(first.weights) == job_spec.experts
     assert done(clustered({**EVALUATE, "mixture": "all", "domains": ["court", "sea"]})).result["scored"] == 10
     with reading() as session:
@@ -328,7 +330,7 @@ def test_a_gate_is_changed_from_the_command_line_and_keeps_what_is_not_named(
 @pytest.mark.usefixtures("across")
 def test_stored_and_live_weights_across_methods_are_the_same() -> None:  # L19
     with reading() as session:
-        (row,) = [one for one in mix_scores(session, get_storage(), "all").domains if one.domain == "sea"]
+        (row,) = [domain for domain in mix_scores(session, get_storage(), "all").domains if domain.domain == "sea"]
     assert row.perplexity == pytest.approx(live_perplexity("all", "sea"), rel=1e-5)
 
 
@@ -391,7 +393,7 @@ def test_a_new_expert_joins_on_the_base_of_its_parent(clustered: Do) -> None:
 def test_the_removal_of_a_full_model_is_certified(clustered: Do) -> None:
     court = expert_of("statute")
     with transaction() as session:
-        others = [one for one in elms() if one != elms()[court]]
+        others = [elm for elm in elms() if elm != elms()[court]]
         experts_named = ["small/court", elms()[court], "small/kitchen", *others]
         mixtures.create_mixture(session, MixtureSpec(name="all", experts=experts_named))
     job_spec = {
@@ -425,8 +427,8 @@ def test_an_addition_to_a_full_model_is_certified_with_all_that_lies_beside(clus
     assert [one["what"] for one in outcome["folders"]] == [
         "the base",
         f"expert {elms()[0]}",
-        *(f"the base of {one}" for one in elms()[1:]),
-        *(f"expert {one}" for one in elms()[1:]),
+        *(f"the base of {elm}" for elm in elms()[1:]),
+        *(f"expert {elm}" for elm in elms()[1:]),
     ]
     assert outcome["num_tensors"] > 0
     assert all(one["recorded_before"] for one in outcome["folders"])
@@ -446,7 +448,7 @@ def test_what_is_watched_beside_a_new_expert_of_a_cluster_is_the_mixture_that_ho
     late = {"kind": "train-expert", "name": "late", "domain": CLUSTERS[0], "mixture": "ensemble", "training": training}
     card = done(clustered({**late, "parent": elms()[0], "watch": [CLUSTERS[1]]}))
     with reading() as session:
-        watched = {one.step: one.value for one in jobs.metrics(session, card.id, f"dev_loss/{CLUSTERS[1]}")}
+        watched = {metric.step: metric.value for metric in jobs.metrics(session, card.id, f"dev_loss/{CLUSTERS[1]}")}
     text = EvalSample.of_blocks(packed_text("ensemble", CLUSTERS[1], "dev"), 32, 4)
     assert watched[30] == pytest.approx(live_loss("ensemble", text), rel=1e-5)
     assert len(set(watched.values())) > 1
@@ -508,8 +510,8 @@ def assert_each_cell_is_the_mixtures_own(outcome: dict[str, Any], gate: dict[str
                 request = MixtureRequest(outcome.mixture, weights=alike, gate=asdict(job_spec))
                 shown = mix_scores(session, get_storage(), request).domains
             by_itself = {one.domain: one.perplexity for one in shown}
-            for one in outcome.domains:
-                assert one.perplexity[row][column] == pytest.approx(by_itself[one.domain], rel=1e-5)
+            for domain in outcome.domains:
+                assert domain.perplexity[row][column] == pytest.approx(by_itself[domain.domain], rel=1e-5)
             total = sum(one.num_tokens for one in shown)
             nats = sum(math.log(one.perplexity) * one.num_tokens for one in shown)
             assert outcome.perplexity[row][column] == pytest.approx(math.exp(nats / total), rel=1e-5)

@@ -277,7 +277,7 @@ def test_a_composition_goes_on_with_the_experts_that_it_began_with_or_not_at_all
         True,
     )
     with reading() as session:
-        assert "tuned/composed" not in [one.name for one in experts.list_experts(session)]
+        assert "tuned/composed" not in [expert.name for expert in experts.list_experts(session)]
 
 
 ELSEWHERE: list[dict[str, Any]] = [
@@ -329,7 +329,7 @@ def test_what_cannot_be_is_refused_with_its_reason_before_any_work(moded) -> Non
         with pytest.raises(BadSpecError, match=words):
             submit(job_spec)
     with reading() as session:
-        assert "x" not in [one.name for one in mixtures.list_mixtures(session)]
+        assert "x" not in [mixture.name for mixture in mixtures.list_mixtures(session)]
 
 
 def test_experts_of_another_backbone_or_tokenizer_are_refused(moded) -> None:
@@ -349,12 +349,12 @@ def test_a_part_cut_short_is_named_and_nothing_changes(moded) -> None:
     part = get_storage().path(card_of("food/kitchen").id) / "part-0.safetensors"
     part.write_bytes(part.read_bytes()[:-100])
     with reading() as session:
-        before = [one.name for one in experts.list_experts(session)]
+        before = [expert.name for expert in experts.list_experts(session)]
     card = moded({**BOTH, "name": "x"})
     assert card.state == "failed"
     assert "part-0.safetensors is not the file that was written" in card.error
     with reading() as session:
-        assert [one.name for one in experts.list_experts(session)] == before
+        assert [expert.name for expert in experts.list_experts(session)] == before
 
 
 def test_a_composition_outlives_what_it_was_made_of(moded) -> None:
@@ -452,15 +452,15 @@ def test_the_history_shows_what_was_retained_and_which_experts_the_gates_chose(m
         history, of_law = (training_history.training_history(session, name) for name in ("tuned/composed", "law/court"))
         gates = {point.name for point in jobs.metrics(session, card.id) if point.name.startswith("gate/")}
     assert gates == {f"gate/{number}/{name}" for number in range(3) for name in (*TWO, "sea")}
-    outcome = {one.domain: one for one in history.domains}
+    outcome = {domain.domain: domain for domain in history.domains}
     assert {name: one.retained for name, one in outcome.items()} == {"court": False, "kitchen": False, "sea": True}
     assert outcome["sea"].steps == [0, 15, 30, 45, 60]
     for one in outcome.values():
         assert all(list(look) == ["backbone", *TWO] for look in one.gates)
         assert all(sum(look.values()) == pytest.approx(1, abs=1e-5) for look in one.gates)
-    first = {one.domain: one for one in of_law.domains}["court"].gates[0]
+    first = {domain.domain: domain for domain in of_law.domains}["court"].gates[0]
     assert first == {"backbone": 0.5, "court": 0.5}  # a copy of its whole block starts open
-    by_itself, both = ({one.domain: one.losses for one in one.domains} for one in (of_law, history))
+    by_itself, both = ({domain.domain: domain.losses for domain in one.domains} for one in (of_law, history))
     assert both["court"][-1] < by_itself["court"][0]
 
 
@@ -506,7 +506,7 @@ def test_a_baseline_says_what_it_retains(moded) -> None:
     with reading() as session:
         history = training_history.training_history(session, "full/dense")
         shown = training_history.training_history(session, "law/court")
-    full, law = ({one.domain: one for one in one.domains}["sea"] for one in (history, shown))
+    full, law = ({domain.domain: domain for domain in one.domains}["sea"] for one in (history, shown))
     assert (full.retained, full.steps, full.gates) == (True, [0, 15, 30], [{}] * 3)
     assert full.losses[0] == pytest.approx(law.losses[0], abs=1e-5)  # before its first update each is the seed
     for wrong in ({"method": "demix"}, {"retain": ["court"]}):

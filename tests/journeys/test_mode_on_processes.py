@@ -83,7 +83,7 @@ def curves_of(job_id: str) -> dict[tuple[str, int], float]:
     with reading() as session:
         done(jobs.get_job(session, job_id))
         points = jobs.metrics(session, job_id)
-    return {(one.name, one.step): one.value for one in points if "loss" in one.name or "gate" in one.name}
+    return {(point.name, point.step): point.value for point in points if "loss" in point.name or "gate" in point.name}
 
 
 def assert_same_experts(name: str, other: str) -> None:

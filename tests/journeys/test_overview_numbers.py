@@ -58,7 +58,7 @@ def test_the_overview_shows_what_the_commands_print(
         for domain, value in zip(table["domains"], row, strict=True)
     }
     assert {key: card.perplexity for key, card in scores_of(have.evaluations).of.items()} == pytest.approx(cells)
-    court = [one for one in have.evaluations if one.expert == "small/court"]
+    court = [evaluation for evaluation in have.evaluations if evaluation.expert == "small/court"]
     assert mean_of_model(best, court) == pytest.approx(
         (cells["small/court", "court"] + cells["small/court", "kitchen"]) / 2
     )

@@ -75,7 +75,7 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                 return self.answer({"url": f"{hub.endpoint}/you/law", "id": "1", "name": "you/law"})
             if self.path.endswith("/preupload/main"):
                 files = json.loads(sent)["files"]
-                modes = [{"path": one["path"], "uploadMode": "regular", "shouldIgnore": False} for one in files]
+                modes = [{"path": file["path"], "uploadMode": "regular", "shouldIgnore": False} for file in files]
                 return self.answer({"files": modes})
             if self.path.endswith("/commit/main"):
                 if hub.refuses:

@@ -125,17 +125,19 @@ def read_results(settings: Settings) -> Results:
         tables.append(PriorRequest(name="", mixture="demix", domain="court", num_blocks=3).answer(session, storage))
         return {
             "weights": {row.name: (row.artifact.sha256, row.base.sha256) for row in session.scalars(select(Expert))},
-            "curves": {one[:3]: one[3] for one in curves if not one[1].endswith("per_second")},
+            "curves": {curve[:3]: curve[3] for curve in curves if not curve[1].endswith("per_second")},
             "scores": scores,
             "clusterings": {one.name: clustering(one) for one in session.scalars(select(Clustering))},
             "gates": {row.name: without_ids(row.gate) for row in session.scalars(select(Mixture))},
-            "tables": [without_ids(one.model_dump()) for one in tables],
+            "tables": [without_ids(table.model_dump()) for table in tables],
             "reports": {row.title: without_ids(row.findings) for row in session.scalars(select(Report))},
         }
 
 
 def clustering(row: Clustering) -> Any:
-    clusters = [(one.number, one.num_documents, one.terms, one.representatives) for one in row.clusters]
+    clusters = [
+        (cluster.number, cluster.num_documents, cluster.terms, cluster.representatives) for cluster in row.clusters
+    ]
     return row.artifact.sha256, row.metrics, clusters
 
 

@@ -33,7 +33,7 @@ def test_it_computes_what_it_computes_by_itself(trained: Do, capsys: pytest.Capt
         plan = planning.plan(session, storage, "all")
         card = experts.get_expert(session, "seed:seed")
     single = logits_of(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32))
-    bare, thin = (one.id for one in plan.experts[:2])
+    bare, thin = (expert.id for expert in plan.experts[:2])
     files = plan.files()[plan.experts[0].base]
     assert list(files) == [bare, thin]  # of one base, which is in memory one time
     for keys in ([bare, thin], [thin, bare]):
@@ -59,7 +59,7 @@ def test_it_is_one_expert_whose_deletion_keeps_the_seed(trained: Do) -> None:
         mixtures.create_mixture(session, MixtureSpec(name="two", experts=["small/court", "small/kitchen"]))
         mixtures.add_member(session, "two", "seed:seed")
     with reading() as session:
-        assert [one.name for one in experts.list_experts(session)].count("seed:seed") == 1
+        assert [expert.name for expert in experts.list_experts(session)].count("seed:seed") == 1
     with pytest.raises(InUseError, match="seed:seed"), transaction() as session:
         seeds.delete_seed(session, "seed")
     with pytest.raises(NotFoundError, match="seed:other"), transaction() as session:

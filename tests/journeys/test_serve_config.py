@@ -38,7 +38,7 @@ def test_the_script_exports_what_its_servers_load(
     script = (folder / "serve.sh").read_text()
     assert "the posterior that follows the text are lost" in script
     exports = [shlex.split(line.partition("|| ")[2])[1:] for line in script.splitlines() if "|| workbench" in line]
-    assert [one[2] for one in exports] == ["seed:seed", "thin/court", "small/court", "small/kitchen"]
+    assert [export[2] for export in exports] == ["seed:seed", "thin/court", "small/court", "small/kitchen"]
     for command in exports:
         assert main(command) in (0, None)
     started = [shlex.split(line.removesuffix(" &")) for line in script.splitlines() if line.startswith("vllm")]

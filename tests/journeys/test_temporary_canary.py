@@ -48,7 +48,9 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     migrate(settings)
     variables = environment(settings) | {"TMPDIR": str(system), "HOME": str(person)}
     variables = {name: value for name, value in variables.items() if not name.startswith(("XDG_", "GRADIO_"))}
-    started = [subprocess.Popen([sys.executable, "-P", "-m", one], env=variables, cwd=tmp_path) for one in MODULES]
+    started = [
+        subprocess.Popen([sys.executable, "-P", "-m", module], env=variables, cwd=tmp_path) for module in MODULES
+    ]
     try:
         wait_for(settings)
         yield Machine(settings, system, person)

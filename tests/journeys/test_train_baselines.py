@@ -103,8 +103,8 @@ def test_domains_of_a_token_model_differ_by_one_vector_and_each_knows_its_own_be
     trained({**BASELINE, "method": "domain-token"})
     trained(SCORE)
     cards = made(["base/court", "base/kitchen"])
-    assert [(one.domain, one.num_parameters) for one in cards] == [("court", 32), ("kitchen", 32)]
-    vectors = [load_file(get_storage().path(one.id) / "expert.safetensors") for one in cards]
+    assert [(card.domain, card.num_parameters) for card in cards] == [("court", 32), ("kitchen", 32)]
+    vectors = [load_file(get_storage().path(card.id) / "expert.safetensors") for card in cards]
     assert [{name: tuple(t.shape) for name, t in v.items()} for v in vectors] == [{"domain_token.weight": (1, 32)}] * 2
     with reading() as session:
         table = perplexity_tables.perplexity_table(session, "base")

@@ -81,7 +81,7 @@ def test_a_joint_training_goes_on_with_another_host_when_one_is_lost(trained, ho
 
     def holders() -> set[str]:
         with reading() as session:
-            return {one.number.split("/")[0] for one in list_devices(session) if one.holders}
+            return {device.number.split("/")[0] for device in list_devices(session) if device.holders}
 
     until(lambda: max(steps(), default=0) > 60)
     assert holders() == {hosts[0].name, hosts[1].name}

@@ -131,8 +131,8 @@ class FakeHost:
         yield Done("length", len(prompt.split()), sampling.max_tokens)
 
     def _weights(self, plan: GenerationPlan) -> dict[str, float]:
-        total = sum(one.weight for one in plan.experts)
-        return {one.name: one.weight / total for one in plan.experts}
+        total = sum(expert.weight for expert in plan.experts)
+        return {expert.name: expert.weight / total for expert in plan.experts}
 
     def _count(self, change: int) -> None:
         with self._lock:
@@ -147,11 +147,11 @@ def _as_text(prompt: Prompt) -> str:
 def _gates(plan: GenerationPlan) -> dict[str, GateWeights]:
     """Half of the weight in the first block is the backbone's, a quarter in the second; parts share the rest."""
     result = {}
-    for one in plan.experts:
-        if one.parts is not None:
-            backbone = (0.5, 0.25) if one.parts else (1.0, 1.0)
-            shares = tuple((1 - weight) / max(1, len(one.parts)) for weight in backbone)
-            result[one.name] = GateWeights(backbone, dict.fromkeys(one.parts, shares))
+    for expert in plan.experts:
+        if expert.parts is not None:
+            backbone = (0.5, 0.25) if expert.parts else (1.0, 1.0)
+            shares = tuple((1 - weight) / max(1, len(expert.parts)) for weight in backbone)
+            result[expert.name] = GateWeights(backbone, dict.fromkeys(expert.parts, shares))
     return result
 
 

@@ -33,7 +33,9 @@ def rows_of(settings: Settings) -> dict[str, list[str]]:
             table.name: sorted(
                 repr(tuple(row))
                 for row in session.execute(
-                    select(*(cast(one, Text) if isinstance(one.type, JSON) else one for one in table.columns))
+                    select(
+                        *(cast(column, Text) if isinstance(column.type, JSON) else column for column in table.columns)
+                    )
                 )
             )
             for table in Base.metadata.sorted_tables

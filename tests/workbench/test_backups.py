@@ -76,7 +76,7 @@ def test_manual_backups_push_out_no_daily_one(settings: Settings) -> None:
     for hour in range(10):
         aged(back_up(settings), f"20200108T{hour:02}0000Z")
     back_up(settings)
-    days = [one.path.name.split("-")[2][:8] for one in list_backups(settings)]
+    days = [backup.path.name.split("-")[2][:8] for backup in list_backups(settings)]
     assert days[1:] == [f"202001{day:02}" for day in (8, 7, 6, 5, 4, 3)]
 
 
@@ -85,7 +85,7 @@ def test_several_copies_of_the_newest_day_stay(settings: Settings) -> None:
     for hour in range(10):
         shutil.copy(made.path, made.path.with_name(f"registry-{made.registry_id}-21000101T{hour:02}0000Z.db"))
     back_up(settings)
-    kept = [one.path.name[-10:-8] for one in list_backups(settings)]
+    kept = [backup.path.name[-10:-8] for backup in list_backups(settings)]
     assert kept[: backups.NUM_KEPT] == ["09", "08", "07", "06", "05", "04", "03"]
 
 

@@ -125,7 +125,7 @@ def test_an_expert_that_comes_back_keeps_its_colour_and_gets_another_mark_only_i
         World(session, storage).experts("lark")  # it has law's mark now
         rebuild(session, storage, only=[law, sea, *(id for id in storage.records.ids() if id not in (law, sea))])
     with reading() as session:
-        looks = {one.name: (one.colour_number, one.mark) for one in experts.list_looks(session)}
+        looks = {look.name: (look.colour_number, look.mark) for look in experts.list_looks(session)}
     assert looks["lark"] == (0, "La")
     assert looks["law"] == (0, "Lw")
     assert looks["sea"] == (1, "Se")

@@ -150,9 +150,9 @@ WIDE = {"seed", "max_bytes", "cache_bytes", "replay_bytes"}  # above 31 bits on 
 
 
 def kinds(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    for one in base.__subclasses__():
-        yield one
-        yield from kinds(one)
+    for subclass in base.__subclasses__():
+        yield subclass
+        yield from kinds(subclass)
 
 
 def numbers_of(annotation: object) -> Iterator[type]:

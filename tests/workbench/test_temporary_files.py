@@ -25,7 +25,7 @@ def test_each_library_is_sent_to_a_private_folder_of_the_home(settings: Settings
     keep_temporary_files(settings)
     folders = {Path(os.environ[name]) for name in _FOLDERS} | {Path(tempfile.gettempdir())}
     assert len(folders) == len(_FOLDERS)
-    assert all(one.is_relative_to(settings.root) and one.stat().st_mode & 0o777 == 0o700 for one in folders)
+    assert all(folder.is_relative_to(settings.root) and folder.stat().st_mode & 0o777 == 0o700 for folder in folders)
 
 
 def test_what_is_a_week_old_is_removed_and_what_is_new_stays(settings: Settings) -> None:

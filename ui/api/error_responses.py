@@ -110,7 +110,7 @@ async def _answer_validation(_: Request, error: Exception) -> Response:
     if faults[0]["type"] == "json_invalid":
         sentences = [_json_fault(str(error.body), faults[0])]
     else:
-        sentences = [_sentence(one) for one in faults[:MOST_FAULTS]]
+        sentences = [_sentence(fault) for fault in faults[:MOST_FAULTS]]
     if len(faults) > MOST_FAULTS:
         sentences.append(f"{len(faults) - MOST_FAULTS:,} other faults are not listed.")
     field = None if _is_of_body(faults[0]) else _where(faults[0]) or None
@@ -168,8 +168,8 @@ def _allow(request: Request, path: str = "") -> dict[str, str]:
     """The header with every method of a path: each has a route of its own, and Starlette names one of them."""
     request_path = {"path": path or request.url.path, "root_path": ""}
     scopes = {method: {**request.scope, **request_path, "method": method} for method in METHODS}
-    routes = [one for one in request.app.routes if not isinstance(one, Mount)]
-    known = (name for name, scope in scopes.items() if any(one.matches(scope)[0] is Match.FULL for one in routes))
+    routes = [route for route in request.app.routes if not isinstance(route, Mount)]
+    known = (name for name, scope in scopes.items() if any(route.matches(scope)[0] is Match.FULL for route in routes))
     return {"allow": ", ".join(known)}
 
 

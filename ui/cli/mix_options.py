@@ -201,5 +201,5 @@ def members_of(model: str) -> Members:
         if isinstance(row, Expert):
             return Members({row.name: get_expert(session, row.name).domain}, [row.name])
         mixture = get_mixture(session, row.name)
-    enabled = [one for one in mixture.members if one.enabled]
+    enabled = [member for member in mixture.members if member.enabled]
     return Members({one.expert: one.domain for one in enabled}, [one.expert for one in enabled if one.active])

@@ -52,7 +52,7 @@ def takes_question(
         def command(**given: Any) -> Outcome:
             return function(build(question, _values(question, given), arguments, flags))
 
-        parameters = [one.parameter(one.name in arguments, flags.get(one.name, "")) for one in options]
+        parameters = [option.parameter(option.name in arguments, flags.get(option.name, "")) for option in options]
         return with_parameters(command, function, parameters)
 
     return decorate

@@ -126,7 +126,7 @@ def panes_address(
     """The address of panes, each a model, the changes of its experts, and its parts that are off."""
     pairs = list[tuple[str, object]]()
     for name, (model, changes, off) in zip(PANES, panes, strict=False):
-        pairs += [(name, model), *((name + SET, one) for one in changes), *((name + OFF, one) for one in off)]
+        pairs += [(name, model), *((name + SET, change) for change in changes), *((name + OFF, one) for one in off)]
     pairs += [(PROMPT, prompt), (COUNT, len(panes)), (FORMAT, answer_format.lower())]
     return _query([*pairs, *_sampling_pairs(sampling)])
 
@@ -134,7 +134,7 @@ def panes_address(
 def grid_address(models: Sequence[str], prompts: Sequence[str], sampling: Mapping[str, float | None]) -> str:
     """The address of a grid."""
     return _query(
-        [*((MODELS, one) for one in models), *((PROMPTS, one) for one in prompts), *_sampling_pairs(sampling)]
+        [*((MODELS, model) for model in models), *((PROMPTS, prompt) for prompt in prompts), *_sampling_pairs(sampling)]
     )
 
 

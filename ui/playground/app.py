@@ -66,7 +66,7 @@ def mount(app: FastAPI, state: AppState) -> None:
         css=CSS + _source("page.css"),
         js=f"() => {{\n{DRAW}\n({_source('page.js')})();\n}}",
     )
-    mounted = next(one.app for one in app.routes if isinstance(one, Mount) and one.path == PATH)
+    mounted = next(route.app for route in app.routes if isinstance(route, Mount) and route.path == PATH)
     assert isinstance(mounted, Starlette)
     events = frozenset(number for number, event in blocks.fns.items() if event.fn is not None)
     mounted.user_middleware.append(Middleware(EventGuard, events=events))  # the innermost: within what compresses pages

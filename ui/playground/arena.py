@@ -117,7 +117,7 @@ class Arena:
     def store(self, memory: Memory, *values: Any) -> list[Any]:
         """Stores the answers of a round that has ended; gives the memory, the link, and an empty result of votes."""
         request = Round.of(values)
-        answers = [memory.answers.get(place) for place in range(len(request.panes))]
+        answers = [memory.answers.get(number) for number in range(len(request.panes))]
         ended = [answer for answer in answers if answer is not None]
         if request.lacks_setting or len(ended) < len(answers):  # nothing was generated, or not everywhere
             return [replace(memory, comparison=""), link_html(""), ""]

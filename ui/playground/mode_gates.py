@@ -45,7 +45,7 @@ def _expert(texts: Sequence[str], gates: Gates, expert: str, parts: Sequence[str
     each = "".join(f"<h5>Block {block + 1}</h5>{_strips(parts, by_block[block])}" for block in blocks)
     tokens = [text for text, token in zip(texts, gates, strict=True) if expert in token]
     numbers = _numbers(tokens, parts, by_block) if is_done else ""
-    active = next(one[expert].parts for one in gates if expert in one)
+    active = next(gate[expert].parts for gate in gates if expert in gate)
     names = [BACKBONE, *(part if part in active else f"{part} (off)" for part in parts)]
     return (
         f'{_means(expert, names, rows, by_block)}{_strips(parts, rows)}<p class="reading">{READING}</p>'

@@ -124,7 +124,11 @@ class Opening:
         chips, _ = self._player.switches_of(model.id if model else None)
         parts = model.parts if model else {}
         if manifest is not None:
-            on = {one.name: one.parts for one in manifest.experts if one.parts is not None and one.name in parts}
+            on = {
+                expert.name: expert.parts
+                for expert in manifest.experts
+                if expert.parts is not None and expert.name in parts
+            }
             return [chips_as(chips, manifest), parts_update(parts, {**parts, **on})], []
         if model is None:  # which is said once, without a word on its experts
             return [chips, parts_update({})], []

@@ -332,7 +332,7 @@ class Player:
         streams = [self._next(request, pane) for pane in request.panes]
         async with aclosing(newest_of(*streams)) as updates:
             async for new in updates:
-                yield [new.get(place, gr.skip()) for place in range(NUM_PANES)]
+                yield [new.get(number, gr.skip()) for number in range(NUM_PANES)]
 
     async def _next(self, request: Round, pane: PaneRequest) -> AsyncGenerator[str, None]:
         if not pane.model or not request.prompt:

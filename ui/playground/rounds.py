@@ -29,8 +29,11 @@ def chips_of(card: MixtureCard | ExpertCard | None) -> dict[str, Any]:
     if card is None:
         return {"experts": [], "open": False}
     members = [one for one in getattr(card, "members", ()) if one.enabled][:MOST_CHIPS]
-    largest = max((one.weight for one in members), default=1.0) or 1.0
-    shown = [_chip(one.expert, one.mark, one.colour_number, one.active, one.weight / largest) for one in members]
+    largest = max((member.weight for member in members), default=1.0) or 1.0
+    shown = [
+        _chip(member.expert, member.mark, member.colour_number, member.active, member.weight / largest)
+        for member in members
+    ]
     if not hasattr(card, "members"):
         shown = [_chip(card.name, card.mark, card.colour_number, True, 1.0)]
     return {"experts": shown, "open": False}
@@ -69,7 +72,7 @@ def chips_as(chips: dict[str, Any], manifest: Manifest) -> dict[str, Any]:
 def chips_with(chips: dict[str, Any], values: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """The chips as an address sets them, and a sentence for each value that cannot be used."""
     settings, faults = read_members(values, _stored_settings(chips))
-    return _with_switches(chips, {name: (one.is_on, one.weight) for name, one in settings.items()}), faults
+    return _with_switches(chips, {name: (setting.is_on, setting.weight) for name, setting in settings.items()}), faults
 
 
 def chips_chosen(chips: dict[str, Any], sent: Mapping[str, Any], without: str = "") -> dict[str, Any]:
@@ -99,9 +102,9 @@ def request_of(
     experts = chips["experts"]
     if num_members > len(experts):  # more than there are chips for
         return MixtureRequest(model, parts=parts)
-    active = [str(one["name"]) for one in experts if one["on"]]
-    moved = any(one["weight"] != one["stored"] for one in experts)
-    weights = {str(one["name"]): float(one["weight"]) for one in experts if one["on"]} if moved else None
+    active = [str(expert["name"]) for expert in experts if expert["on"]]
+    moved = any(expert["weight"] != expert["stored"] for expert in experts)
+    weights = {str(expert["name"]): float(expert["weight"]) for expert in experts if expert["on"]} if moved else None
     return MixtureRequest(model, active, weights, parts=parts)
 
 
@@ -141,7 +144,7 @@ class Round:
             }
         except (TypeError, ValueError, OverflowError):
             raise BadUsageError("A sampling setting is not a number.") from None
-        panes = [pane_of(*rest[3 * place : 3 * place + 3]) for place in range(count_of(count))]
+        panes = [pane_of(*rest[3 * number : 3 * number + 3]) for number in range(count_of(count))]
         return cls(str(prompt or ""), sampling, panes, answer_format, bool(is_blind), bool(without))
 
     @property

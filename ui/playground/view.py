@@ -169,7 +169,7 @@ def _single_expert_with_parts(answer: PaneAnswer) -> str:
     """The only expert of the answer, if it has parts and a word exists; else an empty string."""
     (expert, *others) = answer.experts()
     has_parts = not others and expert in answer.parts and bool(answer.gates)
-    return expert if has_parts and all(expert in one for one in answer.gates) else ""
+    return expert if has_parts and all(expert in gate for gate in answer.gates) else ""
 
 
 def problem_html(sentence: str) -> str:
@@ -238,11 +238,11 @@ def _reading(answer: PaneAnswer, ranked: Sequence[str]) -> str:
 
 def _manifest(manifest: Manifest) -> str:
     experts = "".join(
-        f"<li>{html.escape(_with_parts(one))}, weight {one.weight:.3g}: <code>{html.escape(one.sha256)}</code></li>"
-        for one in manifest.experts
+        f"<li>{html.escape(_with_parts(used))}, weight {used.weight:.3g}: <code>{html.escape(used.sha256)}</code></li>"
+        for used in manifest.experts
     ) + "".join(
         f"<li>shared parameters: <code>{html.escape(base)}</code></li>"
-        for base in dict.fromkeys(one.base_sha256 for one in manifest.experts)
+        for base in dict.fromkeys(expert.base_sha256 for expert in manifest.experts)
     )
     return (
         f"<details><summary>Model files</summary><ul>{experts}"
@@ -268,7 +268,8 @@ def next_html(token: Token, looks: Looks) -> str:
     ranked = sorted(token.weights.items(), key=lambda pair: -pair[1])[:LEGEND]
     experts = " ".join(f"{chip(looks.expert(name))} {weight:.0%}" for name, weight in ranked if weight >= 0.005)
     words = ", ".join(
-        f"<code>{html.escape(repr(one.text))}</code> {math.exp(one.logprob):.0%}" for one in token.candidates
+        f"<code>{html.escape(repr(candidate.text))}</code> {math.exp(candidate.logprob):.0%}"
+        for candidate in token.candidates
     )
     return f'<p class="next">Next: {experts}{" · " if words else ""}{words}</p>'
 

@@ -60,7 +60,7 @@ def takes_part(member: MemberCard) -> bool:
 
 def trained_domains(mixture: MixtureCard) -> frozenset[str]:
     """The domains that trained an expert that takes part."""
-    return frozenset(name for one in mixture.members if takes_part(one) for name in one.domains)
+    return frozenset(name for member in mixture.members if takes_part(member) for name in member.domains)
 
 
 def trained_rows(mixture: MixtureCard, rows: Sequence[MixedDomain], tokenizer: str = "") -> MixtureMean | None:
@@ -96,7 +96,11 @@ def shared_with(mixture: MixtureMean, model: ExpertCard) -> MixtureMean | None:
 
 def mean_of_model(best: MixtureMean, scores: Sequence[EvaluationCard]) -> float | None:
     """One model's mean perplexity on the tokens that the mixture was measured on; None where it lacks a domain."""
-    known = {(one.domain, one.block_size, one.num_tokens): one.perplexity for one in scores if one.split == "test"}
+    known = {
+        (score.domain, score.block_size, score.num_tokens): score.perplexity
+        for score in scores
+        if score.split == "test"
+    }
     values = [known.get((row.domain, row.block_size, row.num_tokens)) for row in best.rows]
     numbers = [value for value in values if value is not None]
     return sum(numbers) / len(numbers) if len(numbers) == len(values) else None
@@ -140,13 +144,13 @@ def coverage_headline(
     domains: Sequence[DomainCard], experts: Sequence[ExpertCard], mixture: MixtureCard | None = None
 ) -> Headline:
     """How many domains have an enabled expert that was trained on nothing else, and how many in the page's mixture."""
-    own = {one.domain for one in experts if one.enabled and one.domain}
-    without = [one.name for one in domains if one.name not in own]
+    own = {expert.domain for expert in experts if expert.enabled and expert.domain}
+    without = [domain.name for domain in domains if domain.name not in own]
     value = f"{len(domains) - len(without)} of {len(domains)}"
     words = f"without one: {listed(without, 3)}" if without else "Every domain has one."
     if mixture is not None:
-        here = {one.domain for one in mixture.members if takes_part(one)}
-        elsewhere = [one.name for one in domains if one.name in own - here]
+        here = {member.domain for member in mixture.members if takes_part(member)}
+        elsewhere = [domain.name for domain in domains if domain.name in own - here]
         if elsewhere:
             words = f"{words.rstrip('.')}; not in {mixture.name}: {listed(elsewhere, 3)}"
     if not without:
@@ -165,7 +169,7 @@ def last_headline(
     if not changes:
         words = "None is measured yet: calibrate a mixture, or certify the addition of an expert."
         return Headline(_LAST, DASH, sentence=words)
-    return max(changes, key=lambda one: one[0])[1]
+    return max(changes, key=lambda change: change[0])[1]
 
 
 def _calibrations(mixtures: Collection[MixtureCard]) -> list[tuple[float, Headline]]:

@@ -43,7 +43,9 @@ class PictureScores:
 
 def scores_of(evaluations: Sequence[EvaluationCard], split: str = "test") -> PictureScores:
     """The newest score of each expert on each domain."""
-    newest = sorted((one for one in evaluations if one.split == split), key=lambda one: one.created_at)
+    newest = sorted(
+        (evaluation for evaluation in evaluations if evaluation.split == split), key=lambda one: one.created_at
+    )
     return PictureScores({(one.expert, one.domain): one for one in newest})
 
 
@@ -58,10 +60,10 @@ def picture_of(
     """The data of `show_picture`. `state` says how the mixture is served."""
     shown = _experts_to_show(experts, mixture)
     hidden = len(experts) - len(shown)
-    on = {one.expert for one in mixture.members if takes_part(one)} if mixture else {one.name for one in shown}
+    on = {member.expert for member in mixture.members if takes_part(member)} if mixture else {one.name for one in shown}
     leaders = [one for one in shown if one.name in on]  # who is off leads nowhere
-    names = [one.name for one in leaders]
-    rows = [_domain(one, leaders, names, scores) for one in domains]
+    names = [leader.name for leader in leaders]
+    rows = [_domain(domain, leaders, names, scores) for domain in domains]
     rows.sort(key=lambda row: (row["expert"] is None, not row["own"], row["expert"]))  # few bands cross
     left_out = rows[MOST_DOMAINS:]
     more = _box("domains", pluralize(len(left_out), "more domain"), CORPORA, {}) | {"expert": None, "own": False}
@@ -94,10 +96,10 @@ _AWAY = {"active": False, "words": ""}
 def _experts_to_show(experts: Sequence[ExpertCard], mixture: MixtureCard | None) -> list[ExpertCard]:
     """The experts of the mixture, those with the largest weight first; without one the oldest."""
     if mixture is None:
-        return sorted((one for one in experts if one.enabled), key=lambda one: one.created_at)[:MOST_EXPERTS]
-    by_name = {one.name: one for one in experts}
-    members = sorted(mixture.members, key=lambda one: -one.weight * takes_part(one))
-    return [by_name[one.expert] for one in members if one.expert in by_name][:MOST_EXPERTS]
+        return sorted((expert for expert in experts if expert.enabled), key=lambda one: one.created_at)[:MOST_EXPERTS]
+    by_name = {expert.name: expert for expert in experts}
+    members = sorted(mixture.members, key=lambda member: -member.weight * takes_part(member))
+    return [by_name[member.expert] for member in members if member.expert in by_name][:MOST_EXPERTS]
 
 
 def _domain(
@@ -151,8 +153,8 @@ _PLACES = {
 
 def cards_to_show(experts: Sequence[ExpertCard], mixture: MixtureCard | None) -> list[ExpertCard]:
     """The experts that take part in the mixture first, then the newest, those that are off last: at most twelve."""
-    members = {one.expert: place for place, one in enumerate(mixture.members)} if mixture else {}
-    off = {one.expert for one in mixture.members if not takes_part(one)} if mixture else set()
+    members = {member.expert: place for place, member in enumerate(mixture.members)} if mixture else {}
+    off = {member.expert for member in mixture.members if not takes_part(member)} if mixture else set()
 
     def place(expert: ExpertCard) -> tuple[bool, int, float]:
         return not expert.enabled or expert.name in off, members.get(expert.name, len(members)), -expert.created_at
@@ -162,7 +164,9 @@ def cards_to_show(experts: Sequence[ExpertCard], mixture: MixtureCard | None) ->
 
 def members_off(mixtures: Sequence[MixtureCard]) -> set[tuple[str, str]]:
     """The experts that are members of a mixture without taking part, each with the mixture's name."""
-    return {(one.expert, mixture.name) for mixture in mixtures for one in mixture.members if not takes_part(one)}
+    return {
+        (member.expert, mixture.name) for mixture in mixtures for member in mixture.members if not takes_part(member)
+    }
 
 
 def card_of(

@@ -36,7 +36,7 @@ def trashed_bytes(settings: Settings) -> int:
     """The size of the trash."""
     from jobs.garbage_collection import trash_entries
 
-    return sum(one.size_bytes for one in trash_entries(settings))
+    return sum(entry.size_bytes for entry in trash_entries(settings))
 
 
 NEWEST_TESTED = (3, 14)

@@ -83,8 +83,8 @@ def show_job_form(
         if plan is None:
             draw_preset(kind, questions)
         shown = [
-            replace(one, default=(proposed or {}).get(one.path, one.default))
-            for one in limit_questions(questions, limits or {})
+            replace(question, default=(proposed or {}).get(question.path, question.default))
+            for question in limit_questions(questions, limits or {})
         ]
         answers = draw_questions(kind, shown, tucked) | (given or {})
     parsed = _parse(spec, answers)

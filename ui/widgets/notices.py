@@ -47,7 +47,7 @@ def show_failure(problem: Problem) -> None:
     """Shows a Problem in a box: every complaint on its own line, then what to do next."""
     complaints = problem.complaints if isinstance(problem, BadSpecError) else [problem.cause or type(problem).__name__]
     body = (
-        "\n".join(f"- {plain_with_code(one)}" for one in complaints)
+        "\n".join(f"- {plain_with_code(complaint)}" for complaint in complaints)
         if len(complaints) > 1
         else plain_with_code(complaints[0])
     )

@@ -71,7 +71,7 @@ def _subjects(session: Session, action: str, row: Any) -> Iterator[tuple[str, st
         action = "delete"  # the flush deletes what lost its mixture
     state, changed = inspect(row), set[str]()
     if action == "change":
-        changed = {one.key for one in state.mapper.column_attrs if state.attrs[one.key].history.has_changes()}
+        changed = {attr.key for attr in state.mapper.column_attrs if state.attrs[attr.key].history.has_changes()}
         if not changed:
             return
     if isinstance(row, _NAMED):

@@ -128,10 +128,10 @@ def measure_for(
     """
     experts = _experts(session, mixture)
     rows = session.scalars(
-        select(Evaluation).where(Evaluation.expert_id.in_([one.id for one in experts]), Evaluation.split == split)
+        select(Evaluation).where(Evaluation.expert_id.in_([expert.id for expert in experts]), Evaluation.split == split)
     ).all()
     shown = _comparable(rows, experts)
-    trained = [one.config["block_size"] for one in experts if "block_size" in one.config]
+    trained = [expert.config["block_size"] for expert in experts if "block_size" in expert.config]
     sizes = [row.block_size for row in shown] or trained or [USUAL_BLOCK]
     usual = Counter(sizes).most_common(1)[0][0]
     most = max((row.num_tokens for row in shown if row.block_size == usual), default=USUAL_TOKENS)
@@ -140,7 +140,7 @@ def measure_for(
 
 def is_scored(session: Session, mixture: str, split: HeldOutSplit, block_size: int) -> bool:
     """Whether any expert of a mixture has scores of this block size."""
-    ids = [one.id for one in _experts(session, mixture)]
+    ids = [expert.id for expert in _experts(session, mixture)]
     rows = select(Evaluation.id).where(Evaluation.expert_id.in_(ids), Evaluation.split == split)
     return session.scalar(rows.where(Evaluation.block_size == block_size).limit(1)) is not None
 
@@ -156,24 +156,26 @@ def perplexity_table(session: Session, mixture: str | None, split: HeldOutSplit 
 def table_of(session: Session, experts: Sequence[Expert], split: HeldOutSplit) -> PerplexityTable:
     """The same of these experts, in this order."""
     statement = select(Evaluation).options(joinedload(Evaluation.domain)).where(Evaluation.split == split)
-    rows = session.scalars(statement.where(Evaluation.expert_id.in_([one.id for one in experts]))).all()
+    rows = session.scalars(statement.where(Evaluation.expert_id.in_([expert.id for expert in experts]))).all()
     domains = sorted({row.domain.name for row in rows})
     shown = _comparable(rows, experts)
     cells = {(row.expert_id, row.domain.name): row for row in shown}
     measures = {row.domain.name: Measure(block_size=row.block_size, num_tokens=row.num_tokens) for row in shown}
 
     def cells_of(number: Callable[[Evaluation], float | None]) -> Cells:
-        rows = [[cells.get((one.id, domain)) for domain in domains] for one in experts]
+        rows = [[cells.get((expert.id, domain)) for domain in domains] for expert in experts]
         return [[None if cell is None else number(cell) for cell in row] for row in rows]
 
     table = cells_of(perplexity)
     return PerplexityTable(
-        experts=[one.name for one in experts],
+        experts=[expert.name for expert in experts],
         domains=domains,
         measures=[measures[domain] for domain in domains],
         perplexity=table,
         accuracy=cells_of(accuracy),
-        specialization=_specialization(table, [one.domain.name if one.domain else None for one in experts], domains),
+        specialization=_specialization(
+            table, [expert.domain.name if expert.domain else None for expert in experts], domains
+        ),
     )
 
 
@@ -199,7 +201,7 @@ def _experts(session: Session, mixture: str | None) -> list[Expert]:
 
 
 def _comparable(rows: Sequence[Evaluation], experts: Sequence[Expert]) -> list[Evaluation]:
-    tokenizers = {one.id: one.tokenizer_sha256 for one in experts}
+    tokenizers = {expert.id: expert.tokenizer_sha256 for expert in experts}
     return [row for by_expert in comparable(rows, tokenizers).values() for row in by_expert.values()]
 
 

@@ -134,7 +134,7 @@ def _ballots(session: Session, by_name: bool) -> list[_Ballot]:
         setups = ("", "") if by_name else (six[2], six[5])
         a, b = _RatedModel(six[0], six[1], setups[0]), _RatedModel(six[3], six[4], setups[1])
         ballots.append(_Ballot(comparison, domain, a, b, choice, is_blind))
-    return [one for one in ballots if one.first != one.second]
+    return [ballot for ballot in ballots if ballot.first != ballot.second]
 
 
 def _table(domain: str, ballots: Sequence[_Ballot]) -> RatingTable:
@@ -184,7 +184,7 @@ def _ratable(players: Sequence[_RatedModel], ballots: Sequence[_Ballot]) -> list
     """The largest group of players with enough votes that wins link in both directions."""
     from engine.statistics.bradley_terry import connected_groups
 
-    enough = [player for player in players if sum(player in one.players for one in ballots) >= LEAST_VOTES]
+    enough = [player for player in players if sum(player in ballot.players for ballot in ballots) >= LEAST_VOTES]
     votes = _votes(enough, ballots)
     if not enough or not len(votes.shares):
         return []
@@ -197,7 +197,7 @@ def _votes(players: Sequence[_RatedModel], ballots: Sequence[_Ballot]) -> Votes:
     from engine.statistics.bradley_terry import Votes
 
     places = {player: place for place, player in enumerate(players)}
-    among = [one for one in ballots if one.first in places and one.second in places]
+    among = [ballot for ballot in ballots if ballot.first in places and ballot.second in places]
     clusters = {id: place for place, id in enumerate(dict.fromkeys(one.comparison for one in among))}
     return Votes(
         np.array([clusters[one.comparison] for one in among], np.int64),
@@ -214,7 +214,7 @@ def _row(
     ballots: Sequence[_Ballot],
     numbers: tuple[float, float | None, float | None] | None = None,
 ) -> Rating:
-    own = [one for one in ballots if player in one.players]
+    own = [ballot for ballot in ballots if player in ballot.players]
     wins, ties = sum(one.winner == player for one in own), sum(one.winner is None for one in own)
     rating, low, high = numbers or (None, None, None)
     losses = len(own) - wins - ties
@@ -245,7 +245,7 @@ def _why(num_votes: int, wins: int, losses: int, ties: int) -> str:
 def _without_ratings(players: Sequence[_RatedModel], labels: dict[_RatedModel, str], ballots: Sequence[_Ballot]) -> str:
     if len(ballots) < LEAST_VOTES or len(players) > 2:
         return f"Not enough votes to rate two models: each needs {LEAST_VOTES}, and wins and losses"
-    winner = max(players, key=lambda player: sum(one.winner == player for one in ballots))
+    winner = max(players, key=lambda player: sum(ballot.winner == player for ballot in ballots))
     other = next(player for player in players if player != winner)
     return f"{labels[winner]} has won every vote against {labels[other]}: by how much it is better is not known"
 
@@ -259,14 +259,14 @@ def _pairs(labels: dict[_RatedModel, str], ballots: Sequence[_Ballot]) -> list[R
 
 
 def _pair(labels: dict[_RatedModel, str], two: Sequence[_RatedModel], ballots: Sequence[_Ballot]) -> RatedPair:
-    wins_a, wins_b = (sum(one.winner == player for one in ballots) for player in two)
+    wins_a, wins_b = (sum(ballot.winner == player for ballot in ballots) for player in two)
     decided, share, low, high = wins_a + wins_b, None, None, None
     if decided >= LEAST_VOTES:
         from scipy.stats import binomtest
 
         interval = binomtest(wins_a, decided).proportion_ci()
         share, low, high = wins_a / decided, float(interval.low), float(interval.high)
-    both_bad = sum(one.choice == "both_bad" for one in ballots)
+    both_bad = sum(ballot.choice == "both_bad" for ballot in ballots)
     return RatedPair(
         a=labels[two[0]],
         b=labels[two[1]],

@@ -184,7 +184,7 @@ def _distances(
     session: Session, storage: Storage, planned: GenerationPlan, evaluations: Sequence[Evaluation]
 ) -> list[ArtifactRef]:
     assert planned.route is not None
-    keys = [key_of(planned.route, one, planned.tokenizer_sha256) for one in evaluations]
+    keys = [key_of(planned.route, evaluation, planned.tokenizer_sha256) for evaluation in evaluations]
     artifacts = find_distances(session, keys)
     return [_same_text(storage, planned, *both) for both in zip(evaluations, artifacts, strict=True)]
 

@@ -117,7 +117,9 @@ def gate_names(session: Session, job_id: str) -> list[str]:
     if not parts and (recorded := newest_event(session, job_id, PARTS)) is not None:
         parts = (recorded.data or {}).get("parts")
     if not parts:
-        numbers = (int(one.name.split("/")[1]) for one in metrics(session, job_id) if one.name.startswith("gate/"))
+        numbers = (
+            int(metric.name.split("/")[1]) for metric in metrics(session, job_id) if metric.name.startswith("gate/")
+        )
         parts = [f"part {number}" for number in range(1, max(numbers, default=0) + 1)]
     return [BACKBONE, *parts] if parts else []
 
@@ -158,9 +160,9 @@ def job_metrics(session: Session, job_id: str, names: Collection[str] = ()) -> J
     parts = gate_names(session, job_id) if any(point.name.startswith("gate/") for point in points) else []
     values = [_value(point, parts) for point in points]
     chosen = [
-        one
-        for one in values
-        if not names or any(one.metric == name or one.metric.startswith(f"{name}/") for name in names)
+        value
+        for value in values
+        if not names or any(value.metric == name or value.metric.startswith(f"{name}/") for name in names)
     ]
     return JobMetrics(job=job_id, state=state, points=chosen)
 

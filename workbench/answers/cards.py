@@ -69,7 +69,7 @@ class ImportReport(StoredJson):
         """How many documents were kept, what was left out and why, and what was recognised."""
         if "num_documents" not in self.model_fields_set:
             return []  # of a domain that was made of others
-        names = [one.name for one in fields(ReadReport) if one.name != "refused"]
+        names = [field.name for field in fields(ReadReport) if field.name != "refused"]
         report = ReadReport(**{name: getattr(self, name) for name in names})
         return [one for one in (report.kept_text(), report.fields_text(), *report.notes) if one]
 

@@ -87,7 +87,7 @@ class Manifest(Answer):
 
     def after(self, draftings: Iterable[Drafting | None]) -> Manifest:
         """The same, with what came of the drafts of its answers."""
-        known = [one for one in draftings if one is not None]
+        known = [drafting for drafting in draftings if drafting is not None]
         if not known:
             return self
         num_judged, num_accepted = sum(one.num_judged for one in known), sum(one.num_accepted for one in known)
@@ -223,10 +223,10 @@ class StoredAnswer(BaseModel):
         experts = self.manifest.experts
         return MixtureRequest(
             self.manifest.model,
-            [one.name for one in experts],
-            {one.name: one.weight for one in experts},
+            [expert.name for expert in experts],
+            {expert.name: expert.weight for expert in experts},
             self.manifest.gate,
-            parts={one.name: one.parts for one in experts if one.parts is not None},
+            parts={expert.name: expert.parts for expert in experts if expert.parts is not None},
         )
 
     def sampling(self, choice: StoredChoice) -> SamplingConfig:

@@ -47,9 +47,9 @@ def _metadata(facts: CardFacts):  # type: ignore[no-untyped-def]  # ModelCardDat
     from huggingface_hub import EvalResult, ModelCardData
 
     scores = facts.experts[0].scores if facts.is_single else ()
-    bases = sorted({one.seed_on_hub for one in facts.experts} - {""})
+    bases = sorted({expert.seed_on_hub for expert in facts.experts} - {""})
     relation = {"peft": "adapter"}.get(facts.format, "finetune" if facts.is_single else "merge")
-    datasets = sorted({one_line(domain.dataset) for one in facts.experts for domain in one.domains} - {""})
+    datasets = sorted({one_line(domain.dataset) for expert in facts.experts for domain in expert.domains} - {""})
     results = [
         EvalResult(
             task_type="text-generation",
@@ -70,7 +70,7 @@ def _metadata(facts: CardFacts):  # type: ignore[no-untyped-def]  # ModelCardDat
         library_name=_LIBRARY[facts.format],
         model_name=one_line(facts.title) if results else None,
         pipeline_tag="text-generation",
-        tags=[_CARD_TAG, *dict.fromkeys(one.method for one in facts.experts)],
+        tags=[_CARD_TAG, *dict.fromkeys(expert.method for expert in facts.experts)],
     )
 
 
@@ -166,7 +166,7 @@ def _options(facts: CardFacts) -> Iterator[str]:
 
 
 def _data(facts: CardFacts) -> Iterator[str]:
-    domains: dict[str, DomainFacts] = {domain.name: domain for one in facts.experts for domain in one.domains}
+    domains: dict[str, DomainFacts] = {domain.name: domain for expert in facts.experts for domain in expert.domains}
     if not domains:
         return
     yield "## Training data"
@@ -184,9 +184,9 @@ def _data(facts: CardFacts) -> Iterator[str]:
 
 def _scores(facts: CardFacts) -> Iterator[str]:
     rows = [
-        (one.name, score.domain, score.split, f"{score.num_tokens:,}", f"{score.perplexity:.4f}")
-        for one in facts.experts
-        for score in one.scores
+        (expert.name, score.domain, score.split, f"{score.num_tokens:,}", f"{score.perplexity:.4f}")
+        for expert in facts.experts
+        for score in expert.scores
     ]
     if not rows:
         return

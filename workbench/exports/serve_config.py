@@ -136,12 +136,12 @@ def _server(
     storage: Storage, folder: Path, number: int, num_servers: int, model: str, adapters: Sequence[Expert]
 ) -> VllmServer:
     port, path = _FIRST_PORT + number, _place(folder, model)
-    served = [ServedAdapter(name=one.name, folder=_place(folder, one.name)) for one in adapters]
+    served = [ServedAdapter(name=adapter.name, folder=_place(folder, adapter.name)) for adapter in adapters]
     command = ["vllm", "serve", path, "--served-model-name", model, "--port", str(port)]
     if num_servers > 1:
         command += ["--gpu-memory-utilization", f"{_GPU_PERCENT // num_servers / 100:.2f}"]
     if adapters:
-        rank = max(_rank(storage, one) for one in adapters)
+        rank = max(_rank(storage, adapter) for adapter in adapters)
         allowed = min(one for one in _RANKS if one >= rank)
         command += ["--enable-lora", "--max-loras", str(len(adapters)), "--max-lora-rank", str(allowed)]
         command += ["--lora-modules", *(f"{one.name}={one.folder}" for one in served)]
@@ -158,7 +158,7 @@ def _script(config: ServeConfig) -> str:
     lines += ["# Run it where the workbench runs; folders that exist are used as they are.", "set -e"]
     for server in config.servers:
         lines += [_export(server.model, server.folder, "hf")]
-        lines += [_export(one.name, one.folder, "peft") for one in server.adapters]
+        lines += [_export(adapter.name, adapter.folder, "peft") for adapter in server.adapters]
     lines += [f"{shlex.join(server.command)} &" for server in config.servers]
     return "\n".join([*lines, "wait", ""])
 

@@ -76,7 +76,9 @@ def faulty_artifact(settings: Settings, artifact: Artifact) -> FaultyArtifact | 
     with database.reading(settings) as session:
         if session.get(Artifact, artifact.id) is None:
             return None  # deleted while it was read
-        needed_by = sorted(set(dependents(session, artifact.id)), key=lambda one: (one.thing, one.name))
+        needed_by = sorted(
+            set(dependents(session, artifact.id)), key=lambda dependent: (dependent.thing, dependent.name)
+        )
     return FaultyArtifact(
         id=artifact.id,
         kind=artifact.kind,

@@ -231,7 +231,7 @@ def list_devices(session: Session) -> list[DeviceCard]:
 
 
 def _card(row: Device, now: float, held: Iterable[_Leased], tenants: Sequence[DeviceTenant]) -> DeviceCard:
-    here = [one for one in tenants if one.uuid == row.uuid]
+    here = [tenant for tenant in tenants if tenant.uuid == row.uuid]
     return DeviceCard.from_fields(
         row,
         is_there=row.seen_until > now,

@@ -299,7 +299,7 @@ def events(session: Session, job_id: str) -> list[EventCard]:
     """The events of a job, in order."""
     _row(session, job_id)
     rows = session.scalars(select(JobEvent).where(JobEvent.job_id == job_id).order_by(JobEvent.id))
-    return [EventCard.from_fields(one) for one in rows]
+    return [EventCard.from_fields(row) for row in rows]
 
 
 def newest_event(session: Session, job_id: str, kind: str) -> EventCard | None:
@@ -317,7 +317,7 @@ def metrics(session: Session, job_id: str, name: str | None = None) -> list[Metr
     if name is not None:
         statement = statement.where(Metric.name == name)
     rows = session.execute(statement.order_by(Metric.name, Metric.step))
-    return [MetricPoint.from_fields(one) for one in rows]
+    return [MetricPoint.from_fields(row) for row in rows]
 
 
 def shown_state(now: float) -> ColumnElement[str]:

@@ -137,7 +137,7 @@ def _proposal(session: Session, storage: Storage, planned: GenerationPlan) -> Te
     gate, default, name = _cluster_gate(planned), DistanceConfig("").temperature, planned.model
     clustering = session.get_one(Clustering, gate.clustering)
     clustered = [source["name"] for source in clustering.sources]
-    clusters = [one.domain.name for one in clustering.clusters if one.domain is not None]
+    clusters = [cluster.domain.name for cluster in clustering.clusters if cluster.domain is not None]
     top_ks = [gate.top_k or len(planned.experts)]
     try:
         rows = _rows(session, storage, planned, "dev", TEMPERATURES, top_ks, clustered)

@@ -48,7 +48,9 @@ class CostRequest(Question[MixtureCosts]):
 
     def answer(self, session: Session, storage: Storage) -> MixtureCosts:
         planned = plan(session, storage, self.mixture)
-        return expert_costs(session, storage, planned.model, [one.id for one in planned.experts], context=self.context)
+        return expert_costs(
+            session, storage, planned.model, [expert.id for expert in planned.experts], context=self.context
+        )
 
 
 QUESTION = CostRequest

@@ -77,7 +77,7 @@ class ForgettingRequest(Question[Forgetting]):
                 "Compare models that were made from one seed.",
             )
         roles = dict(session.execute(select(Domain.name, Domain.role)).tuples().all())
-        new = {one.id for one in plans[1].experts} - set(plans[0].member_ids)
+        new = {expert.id for expert in plans[1].experts} - set(plans[0].member_ids)
         adapted = session.scalars(select(Expert).where(Expert.id.in_(new), Expert.parent_id.is_not(None)))
         targets, rows = {domain for row in adapted for domain in domains_of(row)}, []
         for (domain, num_tokens, block_size), both in _shared(session, plans, self.split).items():

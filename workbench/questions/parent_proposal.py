@@ -86,7 +86,7 @@ class NearestRequest(Question[ParentProposal]):
                 f"Score it: {score_line(self.mixture, self.domain, self.split)}. Or train without a parent: the job "
                 "scores the text.",
             )
-        scores_EX, block_size = load_scores(storage, [scores[one.id] for one in experts])
+        scores_EX, block_size = load_scores(storage, [scores[expert.id] for expert in experts])
         blocks_ENT = full_blocks(scores_EX, block_size)
         chosen = evenly_spaced(blocks_ENT.shape[1], self.num_blocks)
         blocks_ENT = blocks_ENT[:, chosen]
@@ -98,9 +98,10 @@ class NearestRequest(Question[ParentProposal]):
         return ParentProposal.from_fields(
             self,
             parent=parent.name,
-            posterior=dict(zip([one.name for one in experts], shares, strict=True)),
+            posterior=dict(zip([expert.name for expert in experts], shares, strict=True)),
             perplexity={
-                one.name: perplexity(of_one_NT, counted_NT) for one, of_one_NT in zip(experts, blocks_ENT, strict=True)
+                expert.name: perplexity(of_one_NT, counted_NT)
+                for expert, of_one_NT in zip(experts, blocks_ENT, strict=True)
             },
             num_blocks=blocks_ENT.shape[1],
             block_size=blocks_ENT.shape[2],

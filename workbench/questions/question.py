@@ -32,7 +32,7 @@ GROUP = "expert_workbench.questions"  # of entry points
 AnswerType = TypeVar("AnswerType", bound=Answer)
 Result = TypeVar("Result")
 
-_HELP = {one.name: one.metadata.get("description", "") for one in fields(UpdatingGateConfig)}
+_HELP = {field.name: field.metadata.get("description", "") for field in fields(UpdatingGateConfig)}
 Evidence = Annotated[AnyEvidence, Field(description=_HELP["evidence"])]
 NewestWeight = Annotated[float, Field(ge=0, le=1, description=_HELP["newest_weight"])]
 MixtureName = Annotated[str, Field(description="Name of a mixture.")]

@@ -166,7 +166,7 @@ def sides_of(session: Session, mixture: str, expert: str, retrained: str | None 
             f"“{expert}” cannot be compared: it was trained on several domains.", "Choose another expert."
         )
     members = taking_part(row, removed)
-    left = tuple(one for one in members if one is not removed)
+    left = tuple(member for member in members if member is not removed)
     if not left:
         raise MixtureError(
             f"“{mixture}” has no other active expert with a weight above zero than “{expert}”.",
@@ -211,7 +211,7 @@ def removal_reports(session: Session, expert: str) -> list[ReportCard]:
     """The certificates of an expert's removal, the newest first; a deleted expert is matched by name."""
     there = session.scalar(select(Expert.id).where(Expert.name == expert))
     reports = list_reports(session, kind=KIND, about_id=there)
-    return reports if there else [one for one in reports if one.findings["expert"] == expert]
+    return reports if there else [report for report in reports if report.findings["expert"] == expert]
 
 
 def verdict(findings: Mapping[str, Any]) -> str:

@@ -187,7 +187,9 @@ class _ScoreTable:
 
 
 def _seeds_of(session: Session, rows: Sequence[Expert]) -> list[Expert]:
-    return [one for one in dict.fromkeys(copied_expert(session, row.seed) for row in rows) if one is not None]
+    return [
+        fromkey for fromkey in dict.fromkeys(copied_expert(session, row.seed) for row in rows) if fromkey is not None
+    ]
 
 
 def _domains_learned_by(rows: Sequence[Expert], retain: str) -> list[str]:
@@ -313,5 +315,5 @@ def _command(spec: Evaluate) -> str:
 def _mixtures(session: Session, rows: Sequence[Expert]) -> dict[str, str]:
     """The mixture of each expert by id, the first by name where there are several."""
     members = session.scalars(select(MixtureMember).where(MixtureMember.expert_id.in_([row.id for row in rows])))
-    names = sorted(((one.mixture.name, one.expert_id) for one in members), reverse=True)
+    names = sorted(((member.mixture.name, member.expert_id) for member in members), reverse=True)
     return {expert_id: name for name, expert_id in names}

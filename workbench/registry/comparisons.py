@@ -61,7 +61,9 @@ def store_comparison(session: Session, new: NewComparison, history_days: float =
     domain = new.domain or leading_domain(weights)
     row = Comparison(
         prompt=plain(new.messages[-1].content if new.messages else new.prompt) if has_text else "",
-        messages=[{"role": one.role, "content": plain(one.content)} for one in new.messages] if has_text else [],
+        messages=[{"role": message.role, "content": plain(message.content)} for message in new.messages]
+        if has_text
+        else [],
         has_text=has_text,
         domain=domain,
         domain_source="user" if new.domain else "posterior" if domain else "",
@@ -112,8 +114,8 @@ def _require_replayable(answer: NewAnswer) -> None:
 def _tokens(answer: NewAnswer) -> dict[str, Any]:
     """Ids and weights of an answer, bounded: `MOST_TOKENS` tokens, and the weights of `SHOWN_EXPERTS` experts."""
     weights = (answer.expert_weights or [])[: min(MOST_TOKENS, len(answer.token_ids))]
-    places = {one.name: place for place, one in enumerate(answer.manifest.experts)}
-    totals = {name: sum(one.get(name, 0.0) for one in weights) for name in places}
+    places = {expert.name: place for place, expert in enumerate(answer.manifest.experts)}
+    totals = {name: sum(weight.get(name, 0.0) for weight in weights) for name in places}
     experts = sorted(totals, key=lambda name: -totals[name])[:SHOWN_EXPERTS] if weights else []
     return {
         "index": answer.index,
@@ -122,8 +124,8 @@ def _tokens(answer: NewAnswer) -> dict[str, Any]:
         "token_ids": answer.token_ids[:MOST_TOKENS],
         "prompt_token_ids": answer.prompt_token_ids,
         "experts": experts,
-        "weights": [[round(one.get(name, 0.0), 4) for name in experts] for one in weights],
-        "leading": [places.get(max(one, key=one.__getitem__), -1) if one else -1 for one in weights],
+        "weights": [[round(weight.get(name, 0.0), 4) for name in experts] for weight in weights],
+        "leading": [places.get(max(weight, key=weight.__getitem__), -1) if weight else -1 for weight in weights],
     }
 
 
@@ -196,7 +198,7 @@ def replayable(card: ComparisonCard) -> dict[str, StoredAnswer]:
     Raises BadComparisonError without text."""
     if not card.has_text:
         raise BadComparisonError(f"The text of comparison {card.id[:8]} is not stored.", "Choose another comparison.")
-    return {one.letter: StoredAnswer.model_validate(one.model_dump()) for one in card.answers}
+    return {answer.letter: StoredAnswer.model_validate(answer.model_dump()) for answer in card.answers}
 
 
 def vote(session: Session, id: str, new: NewVote) -> ComparisonCard:
@@ -304,7 +306,7 @@ def _head(row: Comparison) -> dict[str, Any]:
         VoteCard.from_fields(one, a=LETTERS[one.first], b=LETTERS[one.second], choice=choices[one.choice])
         for one in row.votes
     ]
-    models = [label(one.model, one.variant) for one in row.answers]
+    models = [label(answer.model, answer.variant) for answer in row.answers]
     return {"is_chat": bool(row.messages), "models": models, "votes": votes}
 
 
@@ -314,9 +316,9 @@ def label(model: str, variant: str) -> str:
 
 
 def _card(row: Comparison) -> ComparisonCard:
-    messages = [Turn(**one) for one in row.messages]
+    messages = [Turn(**message) for message in row.messages]
     return ComparisonCard.from_fields(
-        row, messages=messages, answers=[_answer_card(one) for one in row.answers], **_head(row)
+        row, messages=messages, answers=[_answer_card(answer) for answer in row.answers], **_head(row)
     )
 
 

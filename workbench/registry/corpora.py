@@ -94,7 +94,7 @@ def preview_marked(
         )
     tokenizer, rows = load_tokenizer(base), read_split(storage.path(domain.artifact_id) / domain.folder, split)
     talks = (stored_conversation(row["messages"]) for row in islice(rows, limit))
-    encoded = (template.with_values(one.template_kwargs).encode_answers(tokenizer, one.messages) for one in talks)
+    encoded = (template.with_values(talk.template_kwargs).encode_answers(tokenizer, talk.messages) for talk in talks)
     listed = ((ids, [False, *is_answer[1:].tolist()]) for ids, is_answer in encoded)
     return [BatchRow.of(name, ids, counted, tokenizer, _MARKED_TOKENS) for ids, counted in listed]
 
@@ -154,7 +154,9 @@ def delete_corpus(session: Session, name: str) -> None:
     users: dict[str, Iterable[str]] = {
         "expert": [expert.name for expert in session.scalars(select(Expert)) if set(names) & set(domains_of(expert))],
         "clustering": [
-            row.name for row in session.scalars(select(Clustering)) if any(one["id"] in ids for one in row.sources)
+            row.name
+            for row in session.scalars(select(Clustering))
+            if any(source["id"] in ids for source in row.sources)
         ],
         "job": unfinished_jobs(session, ["domain", "domains", "watch", "retain"], names),
     }

@@ -336,7 +336,7 @@ def _card(row: Expert, parents: Sequence[Expert], mixtures: list[str], stale: bo
         parts=part_names(row),
         seed=row.seed.name if row.seed else None,
         parent=row.parent.name if row.parent else None,
-        parents=[one.name for one in parents],
+        parents=[parent.name for parent in parents],
         sha256=row.artifact.sha256,
         size_bytes=row.artifact.size_bytes,
         total_parameters=parameters.total if parameters else None,

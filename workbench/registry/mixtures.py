@@ -111,8 +111,8 @@ def copy_mixture(session: Session, name: str, new_name: str = "") -> MixtureCard
     ensure_free(session, Mixture, new_name)
     copied = Mixture(name=new_name, gate=dict(row.gate), notes=row.notes, calibration=row.calibration)
     copied.members = [
-        MixtureMember(expert=one.expert, position=one.position, weight=one.weight, active=one.active)
-        for one in row.members
+        MixtureMember(expert=member.expert, position=member.position, weight=member.weight, active=member.active)
+        for member in row.members
     ]
     session.add(copied)
     session.flush()

@@ -23,26 +23,26 @@ _DECIMALS = 6  # of a share
 
 def setup_sha256(manifest: Manifest) -> str:
     """The hash of files, shares, parts and gate. Name, sampling, versions and precision are not part of it."""
-    weights = {one.name: one.weight for one in manifest.experts}
+    weights = {expert.name: expert.weight for expert in manifest.experts}
     shares = _shares(weights, list(weights))
-    experts = [[one.sha256, one.base_sha256, shares[one.name], one.parts] for one in manifest.experts]
+    experts = [[expert.sha256, expert.base_sha256, shares[expert.name], expert.parts] for expert in manifest.experts]
     setup = [experts, manifest.tokenizer_sha256, manifest.gate, manifest.clustering_sha256]
     return hashlib.sha256(json.dumps(setup, sort_keys=True).encode()).hexdigest()
 
 
 def variant_of(session: Session, manifest: Manifest) -> str:
     """How a request differed from the stored model, such as *without demo/law*; empty if it did not."""
-    given = {one.name: one.weight for one in manifest.experts}
+    given = {expert.name: expert.weight for expert in manifest.experts}
     rows = session.scalars(select(Expert).where(Expert.name.in_(list(given))))
     parts = {row.name: part_names(row) for row in rows}
-    has_other_parts = any(one.parts not in (None, parts.get(one.name, [])) for one in manifest.experts)
+    has_other_parts = any(expert.parts not in (None, parts.get(expert.name, [])) for expert in manifest.experts)
     changes = ["other parts"] if has_other_parts else []
     options = selectinload(Mixture.members).joinedload(MixtureMember.expert)
     mixture = session.scalar(select(Mixture).where(Mixture.name == manifest.model).options(options))
     if mixture is None:
         return _with(changes)
-    members = [one for one in mixture.members if one.active and one.expert.enabled and one.weight > 0]
-    stored = {one.expert.name: one.weight for one in members}
+    members = [member for member in mixture.members if member.active and member.expert.enabled and member.weight > 0]
+    stored = {member.expert.name: member.weight for member in members}
     common = [name for name in stored if name in given]
     if _shares(stored, common) != _shares(given, common):
         changes.append("other weights")

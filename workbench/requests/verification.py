@@ -95,8 +95,8 @@ def verify_comparison(
     """Generates every answer of a comparison again, by their letters."""
     results = {letter: verify(answer, plan(answer.request()), stream) for letter, answer in stored.items()}
     return ComparisonVerification(
-        agrees=all(one.agrees for one in results.values()),
-        answers=[AnswerVerification(letter=letter, **dict(one)) for letter, one in results.items()],
+        agrees=all(result.agrees for result in results.values()),
+        answers=[AnswerVerification(letter=letter, **dict(result)) for letter, result in results.items()],
     )
 
 
@@ -116,9 +116,11 @@ def _replay(answer: StoredAnswer, choice: StoredChoice, plan: GenerationPlan, st
 
 def changes_since(stored: Manifest, now: Manifest) -> list[str]:
     """What changed since a manifest was written: files of experts, tokenizer, clustering, precision and packages."""
-    hashes = {one.name: (one.sha256, one.base_sha256) for one in stored.experts}
-    changed = [f"expert {one.name}" for one in now.experts if hashes[one.name] != (one.sha256, one.base_sha256)]
-    taking_part = {one.name for one in now.experts}
+    hashes = {expert.name: (expert.sha256, expert.base_sha256) for expert in stored.experts}
+    changed = [
+        f"expert {expert.name}" for expert in now.experts if hashes[expert.name] != (expert.sha256, expert.base_sha256)
+    ]
+    taking_part = {expert.name for expert in now.experts}
     changed += [f"expert {name}, which is disabled" for name in hashes if name not in taking_part]
     changed += ["tokenizer"] if stored.tokenizer_sha256 != now.tokenizer_sha256 else []
     changed += ["clustering"] if stored.clustering_sha256 != now.clustering_sha256 else []
@@ -152,12 +154,12 @@ def linked_comparison(card: ComparisonCard, plan: Callable[[MixtureRequest], Gen
 def _request(card: ComparisonCard, answer: ComparedAnswerCard) -> dict[str, Any]:
     manifest = answer.manifest
     experts = [
-        {"id": one.name, "weight": one.weight, **({} if one.parts is None else {"parts": one.parts})}
-        for one in manifest.experts
+        {"id": expert.name, "weight": expert.weight, **({} if expert.parts is None else {"parts": expert.parts})}
+        for expert in manifest.experts
     ]
     text: dict[str, Any] = {"prompt": card.prompt}
     if card.is_chat:
-        text = {"messages": [dict(one) for one in card.messages]}
+        text = {"messages": [dict(message) for message in card.messages]}
         text |= {} if manifest.evidence_from else {"evidence_from": "start"}  # as it was read
     body = {"model": manifest.model, "experts": experts, "gate": manifest.gate, **_sampling(answer), **text}
     return {**body, "return_token_ids": True}

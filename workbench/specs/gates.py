@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     AnyGate = GateConfig
 else:
     AnyGate = Annotated[
-        Union[tuple(one.config for one in gate_types().values())],  # noqa: UP007
+        Union[tuple(type_.config for type_ in gate_types().values())],  # noqa: UP007
         Field(discriminator="kind"),
         BeforeValidator(_complete),
     ]

@@ -51,14 +51,14 @@ def _corpus(folder: Path) -> Rows:
             {
                 "id": new_id(),
                 "corpus_id": corpus["id"],
-                "name": one["name"] or corpus["name"],
+                "name": domain["name"] or corpus["name"],
                 "role": "train",
-                "format": one.get("format", "text"),
+                "format": domain.get("format", "text"),
                 "artifact_id": folder.name,
-                **{key: one[key] for key in same},
+                **{key: domain[key] for key in same},
                 **common,
             }
-            for one in domains
+            for domain in domains
         ],
     }
 

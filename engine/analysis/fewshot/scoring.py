@@ -44,7 +44,7 @@ def _common_prefix(texts: Sequence[Ids]) -> Ids:
     """The common prefix of all texts, at least one token shorter than each."""
     first, last = min(texts), max(texts)  # lexicographic extremes: their common prefix is that of all
     most = min(map(len, texts)) - 1
-    length = next((place for place in range(most) if first[place] != last[place]), most)
+    length = next((number for number in range(most) if first[number] != last[number]), most)
     return first[:length]
 
 

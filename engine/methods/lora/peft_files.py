@@ -37,7 +37,7 @@ def save_adapter(
     maps = {name: getattr(holder, attribute) for name, holder, attribute in all_places(lm)}
     adapters = adapters_of(state, maps)
     save_file(_tensors(adapters), folder / WEIGHTS, metadata={"format": "pt", BASE_HASH: base_weights_sha256})
-    config = _config(adapters, base_model, revision, is_transposed=is_transposed(maps[place] for place in adapters))
+    config = _config(adapters, base_model, revision, is_transposed=is_transposed(maps[adapter] for adapter in adapters))
     (folder / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
 
 

@@ -209,7 +209,7 @@ def _refuse_another_shape(
         raise ModelError(f"The adapter's tensor lora_{lacking[0]} of “{map_name}” is missing.", _SAVE_AGAIN)
     names = [factors[f"{map_name}.{factor}"] for factor in FACTORS.values()]
     types, (down, up) = zip(*map(stored.header, names), strict=True)
-    if others := [one for one in types if not one.startswith(("F", "BF"))]:
+    if others := [type_ for type_ in types if not type_.startswith(("F", "BF"))]:
         raise ModelError(f"The adapter's tensors at “{map_name}” hold {others[0]} and no floats.", _SAVE_AGAIN)
     if len(down) != 2 or down[0] != rank:
         shape = " x ".join(map(str, down)) or "one number"

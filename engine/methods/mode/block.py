@@ -77,12 +77,12 @@ BranchOutput = tuple[
 
 def place_of(layer: nn.Module) -> int:
     """The position of a layer's keys and values in a cache."""
-    return next(int(one.layer_idx) for one in indexed_modules(layer))
+    return next(int(module.layer_idx) for module in indexed_modules(layer))
 
 
 def indexed_modules(layer: nn.Module) -> list[Any]:
     """The modules of a layer that store its position in a cache."""
-    return [one for one in layer.modules() if hasattr(one, "layer_idx")]
+    return [module for module in layer.modules() if hasattr(module, "layer_idx")]
 
 
 class PartsCache(DynamicCache):
@@ -102,7 +102,7 @@ class PartsCache(DynamicCache):
             }
             size = max(kept, default=-1) + 1
             self.layers = self.layers[:num_backbone]
-            self.layers += [kept.get(place, DynamicLayer()) for place in range(num_backbone, size)]
+            self.layers += [kept.get(number, DynamicLayer()) for number in range(num_backbone, size)]
         self._places = dict(places)
 
 

@@ -17,7 +17,7 @@ from engine.models.flops import Shape
 def forward_flops(shape: Shape, context: int, experts: Sequence[ModeConfig]) -> int:
     """Operations per token of the backbone and its active experts over a context of so many tokens."""
     layer = shape.projections + shape.ffn + shape.scores(context)
-    added = sum(one.num_blocks * (one.expert_layers * layer + _gate(shape)) for one in experts)
+    added = sum(expert.num_blocks * (expert.expert_layers * layer + _gate(shape)) for expert in experts)
     return flops.forward_flops(shape, context) + added
 
 

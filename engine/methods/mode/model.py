@@ -172,7 +172,7 @@ def _require_alike(lm: Any, layers: list[nn.Module]) -> None:
     """Raises ModelError for layers that differ, or that keep a state for which an expert's cache has no place."""
     if len({type(layer) for layer in layers}) > 1 or not layout_of(lm).is_uniform:
         raise ModelError("The backbone has layers of several kinds.", "Choose a backbone whose layers are of one kind.")
-    if is_recurrent(layers[0]) or not any(hasattr(one, "layer_idx") for one in layers[0].modules()):
+    if is_recurrent(layers[0]) or not any(hasattr(module, "layer_idx") for module in layers[0].modules()):
         raise ModelError(
             "The backbone's layers do not keep keys and values under a number.",
             "Choose a backbone whose layers are of attention.",

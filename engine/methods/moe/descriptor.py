@@ -26,7 +26,7 @@ class Moe(RowMethod):
         return Parameters(total, expert.num_parameters, total - (num_networks - active) * network)
 
 
-_OF_DEMIX: dict[str, Any] = {one.name: getattr(demix.METHOD, one.name) for one in fields(demix.METHOD)}
+_OF_DEMIX: dict[str, Any] = {field.name: getattr(demix.METHOD, field.name) for field in fields(demix.METHOD)}
 METHOD = Moe(
     **_OF_DEMIX
     | {

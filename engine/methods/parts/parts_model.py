@@ -178,7 +178,9 @@ class PartsModel(nn.Module):
 
 
 def _tensors(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
-    return {f"{place}.{name}": tensor for place, one in modules.items() for name, tensor in one.state_dict().items()}
+    return {
+        f"{place}.{name}": tensor for place, module in modules.items() for name, tensor in module.state_dict().items()
+    }
 
 
 class GateShares:

@@ -100,13 +100,13 @@ def conversation_of(
     messages = [_message(raw, ignored, not_read) for raw in _raw_messages(values, shape[0])]
     if not messages:
         raise CorpusError("The conversation has no messages.", _REMOVE)
-    if not (answers := [one for one in messages if one["role"] == "assistant"]):
+    if not (answers := [message for message in messages if message["role"] == "assistant"]):
         raise CorpusError("The conversation has no answer: no message is the assistant's.", _REMOVE)
-    if all(one.get(COUNTS) is False for one in answers):
+    if all(answer.get(COUNTS) is False for answer in answers):
         raise CorpusError("Every answer of the conversation is marked as one not to learn.", _REMOVE)
     messages = _with_system(messages, values)
     read = {*shape, *SYSTEM, *TOOLS, TEMPLATE_KWARGS, *MARKS, *others, *_EXTRA.get(shape[0], ())}
-    texts = {one["content"].strip() for one in messages}
+    texts = {message["content"].strip() for message in messages}
     not_read += _names_not_needed(values, read, texts, "The record")
     return Conversation(messages, _template_kwargs(values), not_read)
 
@@ -116,15 +116,15 @@ def holds_conversation(text: str) -> bool:
     is_likely = text.lstrip()[:1] == "[" and any(name in text[:2000] for name in ('"role"', '"from"'))
     messages = _parse(text) if is_likely else None
     return isinstance(messages, list) and all(
-        isinstance(one, Mapping) and ({"role", "content"} <= one.keys() or {"from", "value"} <= one.keys())
-        for one in messages
+        isinstance(message, Mapping) and ({"role", "content"} <= message.keys() or {"from", "value"} <= message.keys())
+        for message in messages
     )
 
 
 def as_stored(messages: Sequence[Message], template_kwargs: Mapping[str, Any] | None = None) -> str:
     """A conversation as one line of JSON, always the same for the same messages and values for the template."""
     names = ("role", "content", COUNTS)
-    listed: Any = [{name: one[name] for name in names if name in one} for one in messages]
+    listed: Any = [{name: message[name] for name in names if name in message} for message in messages]
     if template_kwargs:
         listed = {"messages": listed, TEMPLATE_KWARGS: dict(sorted(template_kwargs.items()))}
     return json.dumps(listed, ensure_ascii=False)
@@ -138,7 +138,7 @@ def stored_conversation(line: str) -> Conversation:
 
 def as_text(messages: Sequence[Message]) -> str:
     """A conversation to read, to count words of and to cluster: each role before its content."""
-    return "\n\n".join(f"{one['role']}: {one['content']}" for one in messages)
+    return "\n\n".join(f"{message['role']}: {message['content']}" for message in messages)
 
 
 def _raw_messages(values: Mapping[str, Any], first: str) -> list[Any]:
@@ -171,7 +171,9 @@ def _read_turn(values: Mapping[str, Any], name: str, role: str) -> list[Any]:
     """The messages of a prompt or of a completion: a text is one message."""
     value = values[name]
     messages = _parse(value)
-    is_list = isinstance(messages, list) and all(isinstance(one, Mapping) and "role" in one for one in messages)
+    is_list = isinstance(messages, list) and all(
+        isinstance(message, Mapping) and "role" in message for message in messages
+    )
     if not isinstance(value, str) or (is_list and messages):
         return _as_list(messages, name)
     if role == "assistant" and not value.strip():

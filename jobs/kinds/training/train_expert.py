@@ -197,7 +197,7 @@ def _template_folder(domain: DomainFiles, parents: Sequence[Parent]) -> Path:
     """The folder of the chat template of all possible parents; raises TrainingError where a conversation needs one."""
     first, *others = [template_folder(parent.base.folder, parent.kept.folder) for parent in parents]
     templates = [load_chat_template(folder) for folder in (first, *others)]
-    if domain.is_chat and len({one.sha256 if one else None for one in templates}) > 1:
+    if domain.is_chat and len({template.sha256 if template else None for template in templates}) > 1:
         raise TrainingError(
             f"“{domain.name}” holds conversations, and the possible parents have different chat templates.",
             "Name the parent (--parent).",

@@ -109,7 +109,9 @@ def test_a_map_says_which_documents_shaped_it_and_puts_the_rest_near_their_like(
     assert np.isfinite(result.coordinates_N2).all()
     assert result.is_fitted_N.sum() == 60
     subjects = np.repeat([0, 1, 2], 40)
-    middles = np.array([result.coordinates_N2[result.is_fitted_N & (subjects == one)].mean(0) for one in range(3)])
+    middles = np.array(
+        [result.coordinates_N2[result.is_fitted_N & (subjects == number)].mean(0) for number in range(3)]
+    )
     nearest = np.linalg.norm(result.coordinates_N2[:, None] - middles, axis=2).argmin(1)
     assert (nearest == subjects)[~result.is_fitted_N].mean() > 0.9
     result.save(tmp_path)

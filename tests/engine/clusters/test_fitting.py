@@ -15,7 +15,7 @@ from engine.clusters.fitting import SampleFacts, find_apart
 from engine.errors import EngineError
 from tests.engine.clustered import tiny_clustering
 
-BY_MEANING = [name for name, one in clusterer_types().items() if not one.is_random]
+BY_MEANING = [name for name, type_ in clusterer_types().items() if not type_.is_random]
 
 
 def num_positions(vectors: Any) -> int:

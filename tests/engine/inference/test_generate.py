@@ -68,7 +68,7 @@ def test_tokens_before_the_evidence_begins_are_read_but_weigh_nothing(model, tok
         list(mixing.read(ids))
     with torch.no_grad():
         logprobs_ETV = model(torch.tensor([ids] * 4), Rows.one_each(model.keys)).double().log_softmax(-1)
-    own_E = sum(logprobs_ETV[:, place - 1, ids[place]] for place in range(begins, len(ids)))
+    own_E = sum(logprobs_ETV[:, number - 1, ids[number]] for number in range(begins, len(ids)))
     weights_E, cached_V = mixing.distribution()
     torch.testing.assert_close(weights_E, own_E.softmax(0), atol=1e-5, rtol=0)
     expected_V = mix(own_E.log_softmax(0), logprobs_ETV[:, -1])

@@ -134,7 +134,9 @@ def test_candidates_are_the_most_probable_tokens_of_the_mixture(answer: Answer) 
     for token in tokens:
         assert len(token.candidates) == 4
         assert token.candidates[0] == (token.id, token.text, token.logprob)
-        assert [one.logprob for one in token.candidates] == sorted(one.logprob for one in token.candidates)[::-1]
+        assert [candidate.logprob for candidate in token.candidates] == sorted(
+            candidate.logprob for candidate in token.candidates
+        )[::-1]
     plain = answer(SamplingConfig(6, temperature=0))
     assert [one.id for one in plain if isinstance(one, Token)] == [token.id for token in tokens]
 
@@ -147,7 +149,7 @@ def test_an_echo_has_them_for_every_token_but_the_first(model: MultiExpertModel,
     for best, candidates in zip(echo.best[1:], echo.candidates[1:], strict=True):
         assert best is not None
         assert best[1] == pytest.approx(candidates[0].logprob)
-        assert len({one.id for one in candidates}) == 3
+        assert len({candidate.id for candidate in candidates}) == 3
 
 
 def test_an_answer_goes_on_behind_the_end_of_a_document_where_it_is_to_be_ignored(
@@ -201,12 +203,14 @@ def test_no_answer_has_a_token_that_the_tokenizer_does_not_have(
     unused = set(small.unused_rows(300))
     assert len(tokens) == 40
     assert not {token.id for token in tokens} & unused
-    assert not {one.id for token in tokens for one in token.candidates} & unused
+    assert not {candidate.id for token in tokens for candidate in token.candidates} & unused
 
 
 def test_a_text_that_is_read_shows_only_tokens_as_better_ones(loud: MultiExpertModel, small: Tokenizer) -> None:
     echo = read_prompt(loud, KEYS, GATE, small, "the court held", num_candidates=5)
-    assert not {one.id for candidates in echo.candidates for one in candidates} & set(small.unused_rows(300))
+    assert not {candidate.id for candidates in echo.candidates for candidate in candidates} & set(
+        small.unused_rows(300)
+    )
     assert all(text for text, _ in read_text(loud, KEYS, GATE, small, "the court held")["best"])
 
 

@@ -69,8 +69,8 @@ def test_hits_are_the_tokens_that_the_model_finds_most_probable(
 
 def _often_right(model: MultiExpertModel, ids: Tensor) -> Tensor:
     """Every third token, within its block, is the one that the model finds most probable."""
-    for place in range(3, len(ids), 3):
-        ids[place] = _most_probable(model, ids[(place - 1) // BLOCK * BLOCK : place])[-1]
+    for number in range(3, len(ids), 3):
+        ids[number] = _most_probable(model, ids[(number - 1) // BLOCK * BLOCK : number])[-1]
     return ids
 
 

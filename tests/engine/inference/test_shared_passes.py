@@ -109,11 +109,13 @@ def test_a_long_prompt_takes_its_share_of_a_pass_beside_a_short_stream_and_a_pie
         (KEYS, PosteriorGate([1, 1, 1, 1]), list(range(2, 42)), SamplingConfig(max_tokens=2, temperature=0)),
     ]
     with ThreadPoolExecutor(2) as threads:
-        running = [threads.submit(tokens_of, sharing(model, one[0], shared), one, tokenizer) for one in requests]
+        running = [
+            threads.submit(tokens_of, sharing(model, request[0], shared), request, tokenizer) for request in requests
+        ]
         assert [len(one.result()) for one in running] == [12, 2]
     assert passes[0] == {1: 1, 10: 2}
-    assert all(one.get(10, 0) <= (2 if 1 in one else 10) for one in passes)
-    assert sum(one.get(10, 0) for one in passes) == 40
+    assert all(pass_.get(10, 0) <= (2 if 1 in pass_ else 10) for pass_ in passes)
+    assert sum(pass_.get(10, 0) for pass_ in passes) == 40
 
 
 def all_logprobs(models: Any, request: Request, tokenizer: Any, vocab_size: int) -> list[tuple[int, dict[int, float]]]:
@@ -121,7 +123,7 @@ def all_logprobs(models: Any, request: Request, tokenizer: Any, vocab_size: int)
     keys, gate, ids, sampling = request
     sampling = replace(sampling, num_candidates=vocab_size, temperature=0)
     events = generate(models, keys, gate, tokenizer, ids, sampling, stop_ids=())
-    return [(one.id, {c.id: c.logprob for c in one.candidates}) for one in events if isinstance(one, Token)]
+    return [(event.id, {c.id: c.logprob for c in event.candidates}) for event in events if isinstance(event, Token)]
 
 
 NEAR_TIE = 0.1  # nats
@@ -173,9 +175,9 @@ def test_states_that_differ_by_rounding_in_their_precision_are_alike(monkeypatch
 
     def rounded(*args: Any) -> list[torch.Tensor]:
         states = plain(*args)
-        lengths = [off_by[precision] * one.norm(dim=-1, keepdim=True) for one in states]
-        offs = [torch.nn.functional.normalize(torch.randn(one.shape, generator=noise), dim=-1) for one in states]
-        return [one + length * off.to(one) for one, length, off in zip(states, lengths, offs, strict=True)]
+        lengths = [off_by[precision] * state.norm(dim=-1, keepdim=True) for state in states]
+        offs = [torch.nn.functional.normalize(torch.randn(state.shape, generator=noise), dim=-1) for state in states]
+        return [state + length * off.to(state) for state, length, off in zip(states, lengths, offs, strict=True)]
 
     monkeypatch.setattr(one_pass, "read_together", rounded)
     assert (not why_separate(model)) is expected
@@ -324,9 +326,11 @@ def test_many_streams_take_turns_in_any_order_of_threads(tokenizer) -> None:
         (KEYS, PosteriorGate([1, 2, 3, 4]), [*range(2, 4 + number)], SamplingConfig(max_tokens=3 + number, seed=number))
         for number in range(12)
     ]
-    solo = [tokens_of(model, one, tokenizer) for one in requests]
+    solo = [tokens_of(model, request, tokenizer) for request in requests]
     with ThreadPoolExecutor(len(requests)) as threads:
-        together = list(threads.map(lambda one: tokens_of(sharing(model, KEYS, shared), one, tokenizer), requests))
+        together = list(
+            threads.map(lambda request: tokens_of(sharing(model, KEYS, shared), request, tokenizer), requests)
+        )
     assert [[token for token, _ in one] for one in together] == [[token for token, _ in one] for one in solo]
 
 

@@ -71,11 +71,11 @@ def say(
 def require_same(ours: Sequence[Any], theirs: Sequence[Any]) -> None:
     """The same tokens, with numbers that differ by rounding alone."""
     assert ours[-1] == theirs[-1]
-    for one, other in zip(ours[:-1], theirs[:-1], strict=True):
-        assert (one.id, one.text) == (other.id, other.text)
-        assert one.logprob == pytest.approx(other.logprob, abs=1e-4)
-        assert one.weights == pytest.approx(other.weights, abs=1e-4)
-        assert [(c.id, c.text) for c in one.candidates] == [(c.id, c.text) for c in other.candidates]
+    for our, other in zip(ours[:-1], theirs[:-1], strict=True):
+        assert (our.id, our.text) == (other.id, other.text)
+        assert our.logprob == pytest.approx(other.logprob, abs=1e-4)
+        assert our.weights == pytest.approx(other.weights, abs=1e-4)
+        assert [(c.id, c.text) for c in our.candidates] == [(c.id, c.text) for c in other.candidates]
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)

@@ -60,9 +60,9 @@ def test_a_training_with_samples_resumes_to_the_bit(  # L17
 
 def test_each_domain_has_a_sample_with_a_prompt_that_stays(make_model, make_texts, tokenizer, tmp_path: Path) -> None:
     _, written, _ = run(make_model(KEYS), make_texts(KEYS), tmp_path, tokenizer)
-    assert all({one.domain for one in samples} == {"domain law", "domain code"} for samples in written.values())
-    assert len({tuple(one.prompt for one in samples) for samples in written.values()}) == 1
-    assert len({tuple(one.text for one in samples) for samples in written.values()}) > 1  # the model changed
+    assert all({sample.domain for sample in samples} == {"domain law", "domain code"} for samples in written.values())
+    assert len({tuple(sample.prompt for sample in samples) for samples in written.values()}) == 1
+    assert len({tuple(sample.text for sample in samples) for samples in written.values()}) > 1  # the model changed
 
 
 def test_sampling_leaves_the_global_random_state_unchanged(make_model, make_texts, tokenizer) -> None:

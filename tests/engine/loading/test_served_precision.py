@@ -74,7 +74,7 @@ def test_the_same_tensors_stay_in_float32_as_of_a_seed_in_bf16(name: str, tmp_pa
 
 def test_files_and_other_precisions_stay_as_they_are(tmp_path: Path) -> None:
     base, expert = stored("demix", tmp_path, torch.float16)
-    assert {one.dtype for one in loaded(base, expert, "bf16").tensors().values()} == {torch.float16}
+    assert {tensor.dtype for tensor in loaded(base, expert, "bf16").tensors().values()} == {torch.float16}
     assert base.check() == base.sha256
     assert expert.check() == expert.sha256
 
@@ -86,7 +86,7 @@ def test_an_expert_that_comes_later_is_held_in_bf16_too(tmp_path: Path) -> None:
     half = before.num_bytes()
     after = models.get(base, {"law": expert, "copy": expert}, "bf16")
     assert after is before
-    assert {one.dtype for one in after.tensors().values()} == {torch.bfloat16}
+    assert {tensor.dtype for tensor in after.tensors().values()} == {torch.bfloat16}
     assert half < models.num_bytes() == after.num_bytes() < 2 * half
 
 
@@ -133,7 +133,7 @@ SMALL, LARGE = 1 << 10, 1 << 30
 def test_an_expert_of_a_seed_of_16_bits_computes_in_float32(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
     files = stored(name, tmp_path, dtype)
     short, full = (loaded(*files, precision) for precision in ("stored", "float32"))
-    assert {one.dtype for one in full.tensors().values()} == {torch.float32}
+    assert {tensor.dtype for tensor in full.tensors().values()} == {torch.float32}
     expected = loaded(*files, "stored")
     for host in expected._hosts.values():
         for module in host.modules():
@@ -169,8 +169,8 @@ def test_one_base_is_held_in_two_precisions_side_by_side(tmp_path: Path) -> None
     models = ModelCache(LARGE)
     short, full = (models.get(base, {"law": expert}, precision) for precision in ("stored", "float32"))
     models.get(base, {"law": expert, "copy": expert}, "float32")
-    assert {one.dtype for one in short.tensors().values()} == {torch.bfloat16}
-    assert {one.dtype for one in full.tensors().values()} == {torch.float32}
+    assert {tensor.dtype for tensor in short.tensors().values()} == {torch.bfloat16}
+    assert {tensor.dtype for tensor in full.tensors().values()} == {torch.float32}
     sha256 = str(base.sha256)
     assert models.loaded() == {(sha256, "stored"): ["law"], (sha256, "float32"): ["law", "copy"]}
     assert models.num_bytes() == short.num_bytes() + full.num_bytes()

@@ -68,7 +68,7 @@ class Made:
         """What the registry knows of an expert."""
         card = json.loads((self.experts[key].folder / EXPERT_CARD).read_text())
         parameters = self.models[key].expert_parameters(key).values()
-        return StoredExpert(sum(one.numel() for one in parameters), {"parts": card.get("parts", [])})
+        return StoredExpert(sum(parameter.numel() for parameter in parameters), {"parts": card.get("parts", [])})
 
 
 def folder_of(path: Path) -> ArtifactRef:
@@ -202,14 +202,19 @@ def test_its_parameters_are_those_of_its_model_each_tensor_once(made: Made) -> N
     of_seed = num_parameters(load_model(made.seed.folder))
     config = json.loads((made.seed.folder / "config.json").read_text())
     for key, model in made.models.items():
-        others = {id(one) for other in model.keys if other != key for one in model.expert_parameters(other).values()}
-        its_own = [one for one in cast(nn.Module, model).parameters() if id(one) not in others]
+        others = {
+            id(parameter)
+            for other in model.keys
+            if other != key
+            for parameter in model.expert_parameters(other).values()
+        }
+        its_own = [parameter for parameter in cast(nn.Module, model).parameters() if id(parameter) not in others]
         stored = made.stored(key)
         counted = made.method.parameters(of_seed, config, stored)
         assert counted.own == stored.num_parameters
         assert counted.total == sum(one.numel() for one in its_own)
         of_networks = [one for one in its_own if one.ndim == 3]  # those of a mixture of experts lie in one tensor
-        unused = sum(one.numel() * (8 - 2) // 8 for one in of_networks)
+        unused = sum(network.numel() * (8 - 2) // 8 for network in of_networks)
         assert (counted.total - counted.active, bool(of_networks)) == (unused, made.method.name == "moe")
 
 

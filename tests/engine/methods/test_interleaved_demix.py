@@ -61,7 +61,7 @@ def test_experts_are_in_every_kth_layer_and_the_other_networks_are_shared(
     assert layers_of(model.expert_parameters("law")) == own
     assert layers_of(model.shared_parameters()) == {0, 1, 2, 3} - own
     one_network = 3 * 32 * 64
-    assert sum(one.numel() for one in model.expert_parameters("law").values()) == len(own) * one_network
+    assert sum(parameter.numel() for parameter in model.expert_parameters("law").values()) == len(own) * one_network
 
 
 @torch.no_grad()

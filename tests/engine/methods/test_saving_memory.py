@@ -69,7 +69,7 @@ def trained(seed: Path, make_tokens: Callable[..., Tokens], tmp_path: Path) -> C
 @contextmanager
 def kept_bytes(model: nn.Module, result: Trained) -> Iterator[None]:
     """Counts what autograd keeps of each pass beside the weights."""
-    own = {one.untyped_storage().data_ptr() for one in model.parameters()}
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ def kept_bytes(model: nn.Module, result: Trained) -> Iterator[None]:
 def test_activations_computed_again_give_the_same_bits(name: str, trained: Callable[..., Trained]) -> None:
     plain, saving = trained(name), trained(name, replace(CONFIG, activation_checkpointing=True))
     assert saving.losses == plain.losses
-    assert all(torch.equal(saving.weights[one], plain.weights[one]) for one in plain.weights)
+    assert all(torch.equal(saving.weights[weight], plain.weights[weight]) for weight in plain.weights)
     assert saving.kept < plain.kept
 
 
@@ -133,7 +133,7 @@ def test_a_gpu_without_enough_memory_goes_on_with_less_and_with_the_same_bits(
         "pass (activation_checkpointing), which changes no number but takes a third more operations."
     ]
     assert saving.losses == plain.losses
-    assert all(torch.equal(saving.weights[one], plain.weights[one]) for one in plain.weights)
+    assert all(torch.equal(saving.weights[weight], plain.weights[weight]) for weight in plain.weights)
 
 
 @every_method

@@ -35,7 +35,9 @@ for_every_gate = pytest.mark.parametrize("config", CONFIGS, ids=str)
 def build(config: GateConfig, prior: Sequence[float]) -> Gate:
     routing = tiny_routing(len(prior))
     if gate_type(config.kind).weighs_unclustered:
-        routing = replace(routing, clusters=[None if one == UNCLUSTERED else one for one in routing.clusters])
+        routing = replace(
+            routing, clusters=[None if cluster == UNCLUSTERED else cluster for cluster in routing.clusters]
+        )
     return build_gate(config, prior, routing)
 
 

@@ -125,11 +125,11 @@ def test_of_several_ending_tokens_those_with_a_row_stay(tmp_path: Path) -> None:
             "“model.norm.weight” .* holds 32",
         ),
         (
-            lambda tensors: {f"module.{name}": one for name, one in tensors.items()},
+            lambda tensors: {f"module.{name}": tensor for name, tensor in tensors.items()},
             r"begin with “module\.” \(of DistributedDataParallel or DeepSpeed\)",
         ),
         (
-            lambda tensors: {f"my.own.{name}": one for name, one in tensors.items()},
+            lambda tensors: {f"my.own.{name}": tensor for name, tensor in tensors.items()},
             r"begin with “my\.own\.”: “my\.own\.model",
         ),
     ],
@@ -146,7 +146,7 @@ def test_the_tensor_at_fault_is_named(tmp_path: Path, change: Any, words: str) -
             lambda tensors: tensors | {"model.layers.0.self_attn.q_proj.bias": torch.ones(32)},
             "1 tensor of the files, “mo",
         ),
-        (lambda tensors: {name: one.double() for name, one in tensors.items()}, "20 tensors in double precision"),
+        (lambda tensors: {name: tensor.double() for name, tensor in tensors.items()}, "20 tensors in double precision"),
     ],
 )
 def test_what_is_left_out_or_rounded_is_reported(tmp_path: Path, change: Any, words: str) -> None:

@@ -48,7 +48,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> dict[int, Tensor]:
 
 def test_weights_are_where_they_were_read_to(seed: ArtifactRef, reads: dict[int, Tensor]) -> None:
     lm = load_model(seed.folder)
-    assert {one.data_ptr() for one in lm.parameters()} == set(reads)
+    assert {parameter.data_ptr() for parameter in lm.parameters()} == set(reads)
     assert lm.lm_head.weight is lm.model.embed_tokens.weight
 
 
@@ -64,9 +64,9 @@ def test_the_weights_of_a_base_are_where_they_were_read_to(
         method.save_expert(model, "one", folder, base_sha256=str(base.sha256), tokenizer_sha256="")
     reads.clear()
     loaded: Any = method.load(base, {"one": ArtifactRef(tmp_path / "one", ArtifactRef(tmp_path / "one").check())})
-    assert {one.data_ptr() for one in loaded.shared_parameters().values()} <= set(reads)
+    assert {parameter.data_ptr() for parameter in loaded.shared_parameters().values()} <= set(reads)
     assert len(reads) == len(loaded.shared_state()) + len(loaded.expert_state("one"))  # nothing twice
-    assert {one.dtype for one in loaded.parameters()} == {torch.bfloat16}
+    assert {parameter.dtype for parameter in loaded.parameters()} == {torch.bfloat16}
     ids, rows = torch.arange(40)[None], Rows.all_to("one", 1)
     assert torch.equal(loaded(ids, rows), model.eval()(ids, rows))  # type: ignore[attr-defined]
 

@@ -104,8 +104,8 @@ def test_votes_on_one_prompt_are_drawn_together() -> None:
     """Ten votes that are one vote ten times have the interval of the few that they are."""
     rows = [(0, 1, 1.0), (0, 1, 1.0), (0, 1, 0.0)] * 20
     apart = rate(votes_of(rows, 2))
-    together = rate(votes_of(rows, 2, [place // 15 for place in range(60)]))
+    together = rate(votes_of(rows, 2, [number // 15 for number in range(60)]))
     repeated = [(0, 1, 1.0)] * 30 + [(0, 1, 0.0)] * 15 + [(0, 1, 1.0)] * 15
-    clustered = rate(votes_of(repeated, 2, [place // 5 for place in range(60)]))
+    clustered = rate(votes_of(repeated, 2, [number // 5 for number in range(60)]))
     assert together.ratings == pytest.approx(apart.ratings)
     assert clustered.high[0] - clustered.low[0] > 1.5 * (apart.high[0] - apart.low[0])

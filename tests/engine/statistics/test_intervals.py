@@ -19,7 +19,7 @@ def test_the_interval_is_that_of_the_normal_distribution_where_that_is_known() -
 def test_nineteen_of_twenty_intervals_hold_the_true_mean() -> None:
     draw = np.random.default_rng(1)
     intervals = [bootstrap_mean(draw.binomial(32, 0.25, 50) / 32) for _ in range(200)]
-    assert sum(one.low <= 0.25 <= one.high for one in intervals) == pytest.approx(190, abs=9)
+    assert sum(interval.low <= 0.25 <= interval.high for interval in intervals) == pytest.approx(190, abs=9)
 
 
 def test_differences_of_pairs_are_surer_than_the_difference_of_two_means() -> None:

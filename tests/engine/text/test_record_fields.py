@@ -190,7 +190,7 @@ def test_a_conversation_that_a_text_holds_as_json_is_no_text(tmp_path: Path) -> 
     texts = [json.dumps([USER, ANSWER]), '[{"role": "a list of roles"}]', "[a bracket]"]
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
     report = ReadReport()
-    assert [one.text for one in read_documents(path, ReadOptions(skip_bad=True), report)] == texts[1:]
+    assert [document.text for document in read_documents(path, ReadOptions(skip_bad=True), report)] == texts[1:]
     assert "holds a conversation as JSON" in report.refused[0].reason
 
 

@@ -36,7 +36,7 @@ def places(folder: Path) -> dict[str, str]:
 
 def test_documents_stay_in_their_assigned_split(tmp_path: Path) -> None:
     documents = some(30)
-    given = {one.id: ("dev", "test", "train")[number % 3] for number, one in enumerate(documents)}
+    given = {document.id: ("dev", "test", "train")[number % 3] for number, document in enumerate(documents)}
     list(store_documents(documents, tmp_path, split_of=given.__getitem__))
     assert places(tmp_path) == given
 
@@ -46,19 +46,19 @@ def test_a_part_without_a_split_of_its_own_gets_training_documents_by_full_group
     list(store_documents(documents, tmp_path, split_of=lambda _: "train"))
     result = places(tmp_path)
     groups: dict[str, set[str]] = {}
-    for one in documents:
-        groups.setdefault(str(one.group), set()).add(result[one.id])
+    for document in documents:
+        groups.setdefault(str(document.group), set()).add(result[document.id])
     assert all(len(splits) == 1 for splits in groups.values())
     assert sorted(result.values()) == ["dev"] * 3 + ["test"] * 3 + ["train"] * 24
 
 
 def test_only_the_training_documents_of_a_group_are_moved(tmp_path: Path) -> None:
     documents = [Document(f"{i}", source="a", group="one" if i < 8 else "two") for i in range(12)]
-    dev = {one.id for one in documents[::2]}
+    dev = {document.id for document in documents[::2]}
     list(store_documents(documents, tmp_path, split_of=lambda id: "dev" if id in dev else "train"))
     result = places(tmp_path)
     assert {id for id, split in result.items() if split == "dev"} == dev
-    assert {one.group for one in documents if result[one.id] == "test"} in ({"one"}, {"two"})
+    assert {document.group for document in documents if result[document.id] == "test"} in ({"one"}, {"two"})
 
 
 def test_what_is_held_out_is_never_moved_to_be_trained_on(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_group_is_never_divided(tmp_path_factory, groups: list[int]) -> None:
 def test_order_and_sources_change_nothing(tmp_path_factory, chance: random.Random, number: int) -> None:
     folder = tmp_path_factory.mktemp("split")
     documents = [Document(f"text {i}", domain=f"d{i % 2}", source=f"x/{i}") for i in range(2 * number)]
-    moved = [Document(one.text, one.domain, source="elsewhere") for one in documents]
+    moved = [Document(document.text, document.domain, source="elsewhere") for document in documents]
     chance.shuffle(moved)
     assert keep(documents, folder / "a") == keep(moved, folder / "b")
     for path in ("0", "1"):

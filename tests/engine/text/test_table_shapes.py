@@ -50,7 +50,7 @@ def test_a_record_of_an_array_is_named_by_its_line_or_its_number(tmp_path: Path)
 
     assert documents[1].source == "lines.json:5"
     faults = [one for one in report.refused if "repeats a document" not in one.reason]
-    assert [(one.line, "record 4 of the array" in one.reason) for one in faults] == [(11, False), (1, True)]
+    assert [(fault.line, "record 4 of the array" in fault.reason) for fault in faults] == [(11, False), (1, True)]
 
 
 def test_a_large_array_is_read_in_bounded_memory(tmp_path: Path) -> None:

@@ -36,7 +36,9 @@ def test_a_trained_parameter_takes_12_bytes_in_place_of_16(seed, make_texts, tmp
         parameters = list(held[0].parameters.values())
         state = state_at(tmp_path / precision, 2)
         of_parameters = sum(state[f"parameters/{name}"].nbytes for name in held[0].parameters)
-        assert of_parameters == sum(one.numel() for one in parameters) * (2 if precision == "bf16_weights" else 4)
+        assert of_parameters == sum(parameter.numel() for parameter in parameters) * (
+            2 if precision == "bf16_weights" else 4
+        )
         # Gradients are of the precision of their parameters.
         each[precision] = (2 * of_parameters + held[0].optimizer_bytes()) / held[0].num_trained()
     assert each["fp32"] == each["bf16"] == pytest.approx(16, abs=0.05)

@@ -46,7 +46,12 @@ def test_it_is_driven_by_its_caller_stops_in_order_and_goes_on_in_another_number
     seen = up_to(events, 4)
     own = processes(tmp_path / "two")
     assert len(own) >= 3  # torchrun and its two
-    addresses = {one.laddr.ip for process in own for one in process.net_connections() if one.status == "LISTEN"}
+    addresses = {
+        connection.laddr.ip
+        for process in own
+        for connection in process.net_connections()
+        if connection.status == "LISTEN"
+    }
     assert addresses
     assert addresses <= {"127.0.0.1", "::1"}
     time.sleep(0.5)

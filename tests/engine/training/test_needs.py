@@ -61,7 +61,7 @@ def test_every_method_holds_at_least_what_was_counted_from_its_shapes(
     config = replace(CONFIG, patience=patience)
     with shapes_only():
         model, keys, recipe = built(seed, name)
-    assert {one.device.type for one in model.parameters()} == {"meta"}
+    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
     counted = least_needs(model, trainable(model, recipe.learns(keys)), config, CPU)
     model, keys, recipe = built(seed, name)
     held: list[TrainingTensors] = []
@@ -163,7 +163,7 @@ def test_a_large_seed_is_refused_before_a_weight_is_read(seed: Path, monkeypatch
     monkeypatch.setattr(module, "most_memory", lambda _: 1000)
     with pytest.raises(DoesNotFitError):
         require_memory_to_build(build, seed, None, CONFIG, CPU)
-    assert {one.device.type for model in builds for one in model.parameters()} == {"meta"}
+    assert {parameter.device.type for model in builds for parameter in model.parameters()} == {"meta"}
 
 
 def test_of_a_divided_model_the_weights_are_counted_before_it_is_built(

@@ -78,7 +78,7 @@ def kept(method: Method, model: Any, seed: ArtifactRef, folder: Path) -> tuple[A
 def test_a_seed_keeps_its_precision_and_computes_in_it_as_transformers_does(dtype: torch.dtype, tmp_path: Path) -> None:
     seed_in(dtype, tmp_path / "seed")
     ours, theirs = load_model(tmp_path / "seed"), AutoModelForCausalLM.from_pretrained(tmp_path / "seed")
-    assert {one.dtype for one in ours.parameters()} == {dtype} == {ours.config.dtype}
+    assert {parameter.dtype for parameter in ours.parameters()} == {dtype} == {ours.config.dtype}
     assert torch.equal(ours(input_ids=IDS).logits, theirs(input_ids=IDS).logits)
 
 
@@ -107,7 +107,7 @@ def test_a_frozen_seed_does_not_change_and_its_adapter_is_in_float32(tmp_path: P
     model, untouched = trained(method, seed, tmp_path / "training"), load_model(seed.folder).state_dict()
     shared = {name.replace(".shared.", "."): one for name, one in model.shared_state().items()}
     assert all(one.dtype == torch.bfloat16 and torch.equal(one, untouched[name]) for name, one in shared.items())
-    assert {one.dtype for one in model.expert_parameters("law").values()} == {torch.float32}
+    assert {parameter.dtype for parameter in model.expert_parameters("law").values()} == {torch.float32}
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # of peft

@@ -139,7 +139,7 @@ def test_a_step_is_the_sum_of_steps_on_each_conversation(make_model, tmp_path: P
     sampler = sampler_of(texts)
     assert loss == pytest.approx(train_by_conversation(theirs, [sampler.batch(0), sampler.batch(1)]), rel=1e-5)
     groups = gradient_groups(theirs, sampler.rows)
-    assert max(float(one.norm()) for group in groups for one in group.gradients) > 0.1
+    assert max(float(gradient.norm()) for group in groups for gradient in group.gradients) > 0.1
     clip_and_step(make_optimizer(dict(theirs.named_parameters()), config), groups, 0, config)
     for name, parameter in ours.named_parameters():
         torch.testing.assert_close(parameter, dict(theirs.named_parameters())[name], atol=1e-6, rtol=1e-5)

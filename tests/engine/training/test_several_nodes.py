@@ -40,7 +40,11 @@ def launcher(hosts, tmp_path: Path) -> RemoteShellLauncher:
 
 def ranks_in(folder: Path) -> list[psutil.Process]:
     """The training's own processes, without torchrun's."""
-    return [one for one in processes(folder) if "joint_worker" in " ".join(one.cmdline()) and "RANK" in one.environ()]
+    return [
+        process
+        for process in processes(folder)
+        if "joint_worker" in " ".join(process.cmdline()) and "RANK" in process.environ()
+    ]
 
 
 def test_three_processes_on_two_hosts_train_what_one_does_and_stop_in_order(
@@ -50,7 +54,7 @@ def test_three_processes_on_two_hosts_train_what_one_does_and_stop_in_order(
     events = train_distributed(3, seed, domains, CONFIG, folder, launcher=launcher, device="cpu", log=tmp_path / "log")
     seen = up_to(events, 4)
     ranks = ranks_in(folder)
-    assert sorted(one.environ()["LOCAL_RANK"] for one in ranks) == ["0", "0", "1"]
+    assert sorted(rank.environ()["LOCAL_RANK"] for rank in ranks) == ["0", "0", "1"]
     events.close()  # type: ignore[attr-defined]
     assert [path.name for path in folder.iterdir()] == ["step-00000004"]
     eventually(lambda: not processes(folder))
@@ -85,11 +89,13 @@ def test_slurm_starts_three_processes_on_two_nodes_and_a_stop_frees_them(
         )
         seen = up_to(events, 4)
         ranks = [
-            one for one in processes(folder) if "joint_worker" in " ".join(one.cmdline()) and "RANK" in one.environ()
+            process
+            for process in processes(folder)
+            if "joint_worker" in " ".join(process.cmdline()) and "RANK" in process.environ()
         ]
-        assert sorted(one.environ()["LOCAL_RANK"] for one in ranks) == ["0", "0", "1"]
-        assert {one.environ()["SLURMD_NODENAME"] for one in ranks} == {host.name for host in hosts}
-        assert not any("A_KEY_OF_THE_STORE" in one.environ() for one in ranks)
+        assert sorted(rank.environ()["LOCAL_RANK"] for rank in ranks) == ["0", "0", "1"]
+        assert {rank.environ()["SLURMD_NODENAME"] for rank in ranks} == {host.name for host in hosts}
+        assert not any("A_KEY_OF_THE_STORE" in rank.environ() for rank in ranks)
         events.close()  # type: ignore[attr-defined]
         eventually(lambda: not processes(folder))
         eventually(lambda: slurm.num_idle(conf) == 2)
@@ -107,7 +113,7 @@ def test_a_killed_process_of_another_host_is_named(seed, domains, launcher, tmp_
         4, seed, domains, FOR_EVER, folder, launcher=launcher, device="cpu", log=tmp_path / "log"
     )
     up_to(events, 2)
-    next(one for one in processes(folder) if one.environ().get("RANK") == "3").kill()
+    next(process for process in processes(folder) if process.environ().get("RANK") == "3").kill()
     with pytest.raises(LostRankError, match=r"Process 3 of 4 ended without an error message: Signal 9 \(SIGKILL\)"):
         up_to(events, 1_000_000)
     eventually(lambda: not processes(folder))

@@ -56,8 +56,8 @@ def test_it_is_resumed_on_more_fewer_and_one(make_run) -> None:  # noqa: F811
     reference, run = make_run("abc", "one"), make_run("abc", "cut", **SHARDED)
     parts = [together(4, replace(run, stop_after=3))[0], together(2, replace(run, stop_after=5))[0]]
     parts += [by_itself(replace(run, stop_after=8)), together(3, run)[0]]
-    assert [len(one.losses) for one in parts] == [3, 2, 3, 2]
-    seen = [loss for one in parts for loss in one.losses]
+    assert [len(part.losses) for part in parts] == [3, 2, 3, 2]
+    seen = [loss for part in parts for loss in part.losses]
     assert seen == pytest.approx(by_itself(reference).losses, rel=1e-6)
 
 

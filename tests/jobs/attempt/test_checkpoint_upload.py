@@ -185,7 +185,7 @@ def test_the_work_goes_on_while_its_checkpoint_is_uploaded(
 
 
 def test_a_checkpoint_counts_when_it_is_uploaded(servers: RunningWorkbench, job_id: str) -> None:
-    run_until(job_id, lambda _: any(one.startswith("Checkpoint") for one in servers.events(job_id)))
+    run_until(job_id, lambda _: any(event.startswith("Checkpoint") for event in servers.events(job_id)))
     assert servers.card(job_id).state == "paused"
 
 

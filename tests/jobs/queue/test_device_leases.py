@@ -48,7 +48,7 @@ def devices(servers: RunningWorkbench) -> list[DeviceCard]:
 
 
 def holders(servers: RunningWorkbench) -> list[DeviceHolder]:
-    return [holder for one in devices(servers) for holder in one.holders]
+    return [holder for device in devices(servers) for holder in device.holders]
 
 
 def share(part: float, **count: int) -> str:
@@ -69,7 +69,7 @@ def test_twelve_jobs_over_eight_gpus_of_two_workers_of_which_one_dies(servers: R
     until = time.monotonic() + 240
     while not all(servers.card(job_id).state == "done" for job_id in ids):
         assert time.monotonic() < until, [servers.card(job_id) for job_id in ids]
-        held = [one for one in devices(servers) if one.holders]
+        held = [device for device in devices(servers) if device.holders]
         most = max(most, len(held))
         by_first = [one.holders[0].job_id for one in held if one.number in "0123"]
         if not is_killed and len(by_first) == 4:
@@ -86,8 +86,8 @@ def test_twelve_jobs_over_eight_gpus_of_two_workers_of_which_one_dies(servers: R
     assert {number for _, number in leased} <= set("01234567")
     assert {job_id for job_id, _ in leased} == set(ids)
     assert not list(servers.settings.root.glob("*.overlap"))
-    assert [one.holders for one in devices(servers)] == [[]] * 8
-    eventually(lambda: [one.is_there for one in devices(servers)] == [False] * 4 + [True] * 4)
+    assert [device.holders for device in devices(servers)] == [[]] * 8
+    eventually(lambda: [device.is_there for device in devices(servers)] == [False] * 4 + [True] * 4)
 
 
 @pytest.mark.usefixtures("tiny_runner")
@@ -99,7 +99,7 @@ def test_a_job_sees_only_the_gpus_that_it_has_leased(servers: RunningWorkbench) 
     leased = (servers.settings.root / "leased.txt").read_text().splitlines()
     assert {line.split()[1] for line in leased} == {"5", "6"}
     assert not list(servers.settings.root.glob("*.overlap"))
-    assert [one.is_there for one in devices(servers)] == [False, False]  # withdrawn at the end
+    assert [device.is_there for device in devices(servers)] == [False, False]  # withdrawn at the end
 
 
 @pytest.mark.usefixtures("tiny_runner")
@@ -161,8 +161,8 @@ def test_two_halves_run_at_once_and_a_killed_worker_frees_its_shares(servers: Ru
     full = create()
     submit.call_workers(servers.settings, [*halves, full])
     eventually(lambda: len(holders(servers)) == 2, seconds=60)
-    assert sum(one.share for one in holders(servers)) == 1
-    running = [one.job_id for one in holders(servers)]
+    assert sum(holder.share for holder in holders(servers)) == 1
+    running = [holder.job_id for holder in holders(servers)]
     (waiting,) = set(halves) - set(running)
     assert servers.card(waiting).waits_for.startswith("Waits for 0.5 of a GPU: 1 of 1 is in use by ")
     worker.kill()
@@ -281,7 +281,7 @@ def test_an_api_server_is_a_tenant_while_it_runs(servers: RunningWorkbench) -> N
         (uuid,) = pool.uuids
         with tenancy(servers.settings, uuid, "http://127.0.0.1:8000"):
             (card,) = devices(servers)
-            assert [one.most_bytes for one in card.tenants] == [servers.settings.cache_bytes]
+            assert [tenant.most_bytes for tenant in card.tenants] == [servers.settings.cache_bytes]
         eventually(lambda: devices(servers)[0].tenants == [])
 
 
@@ -330,7 +330,7 @@ def test_a_worker_that_sees_two_of_four_gpus_leases_them_by_uuid_and_shows_their
     visible = [Gpu(uuid, number, address=f"GPU-{uuid}") for uuid, number in (("ad", "2"), ("be", "3"))]
     job_id, settings = create(), servers.settings
     with register_gpus(settings, lambda: visible) as pool, leasing(pool):
-        assert [one.number for one in devices(servers)] == ["2", "3"]
+        assert [device.number for device in devices(servers)] == ["2", "3"]
         tasks.run(job_id)
     assert (servers.settings.root / "leased.txt").read_text() == f"{job_id} GPU-ad\n"
     assert " on GPU 2." in (settings.jobs_folder / job_id / "log.txt").read_text()

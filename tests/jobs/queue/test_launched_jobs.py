@@ -37,7 +37,7 @@ def by_ssh(settings: Settings, folder: Path, **changes: object) -> Settings:
 
 def there(servers: RunningWorkbench) -> list[str]:
     with database.reading(servers.settings) as session:
-        return [one.number for one in list_devices(session) if one.is_there]
+        return [device.number for device in list_devices(session) if device.is_there]
 
 
 def test_slots_of_hosts_that_answer_are_leased_and_others_are_not(servers: RunningWorkbench, tmp_path: Path) -> None:

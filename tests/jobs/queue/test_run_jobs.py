@@ -86,7 +86,7 @@ def test_all_cards_are_read_together_and_idle_runners_write_nothing(
     event.listen(Engine, "before_cursor_execute", note)
     cards_of(ids, servers.settings)
     event.remove(Engine, "before_cursor_execute", note)
-    assert len([one for one in statements if "FROM jobs" in one]) == 1
+    assert len([statement for statement in statements if "FROM jobs" in statement]) == 1
     four = Settings(**{**servers.settings.model_dump(), "worker_slots": 4, "reconcile_seconds": 60.0})
     looks: list[float] = []
     monkeypatch.setattr(leases, "expire", lambda *_: looks.append(time.time()))

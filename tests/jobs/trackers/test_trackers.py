@@ -164,7 +164,9 @@ def test_tensorboard_reads_the_curves_back(home: Path) -> None:
 
     assert log_of(job) == []
     events = EventAccumulator(str(home / "trackers" / "tensorboard" / job)).Reload()
-    curves = {name: [(one.step, one.value) for one in events.Scalars(name)] for name in events.Tags()["scalars"]}
+    curves = {
+        name: [(scalar.step, scalar.value) for scalar in events.Scalars(name)] for name in events.Tags()["scalars"]
+    }
     assert curves == stored(job)
 
 

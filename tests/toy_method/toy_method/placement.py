@@ -49,7 +49,7 @@ class Biases(Placement):
         return model
 
     def expert_modules(self, layers: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[str, nn.Module]:
-        return {place: Bias(state[f"{place}.vector"], state[f"{place}.strength"]) for place in layers}
+        return {layer: Bias(state[f"{layer}.vector"], state[f"{layer}.strength"]) for layer in layers}
 
     def merge(self, lm: Any, layers: Mapping[str, Any], key: str) -> None:
         raise ModelError("An expert of the toy method is no model of its own.", "Mix it instead.")

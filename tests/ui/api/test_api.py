@@ -68,7 +68,7 @@ def chunks(api: TestClient, **changes: Any) -> list[dict[str, Any]]:
 def test_every_mixture_and_every_expert_is_a_model(api: TestClient) -> None:
     models = api.get("/v1/models").json()["data"]
 
-    assert [(one["id"], one["kind"]) for one in models] == [
+    assert [(model["id"], model["kind"]) for model in models] == [
         ("both", "mixture"),
         ("both/code", "expert"),
         ("both/law", "expert"),
@@ -132,16 +132,16 @@ def test_each_chunk_has_the_counts_of_its_choice_so_far_on_request(api: TestClie
     num_read = last["usage"]["prompt_tokens"]
     for index in (0, 1):
         counts = [part["usage"] for part in parts if part["choices"][0]["index"] == index]
-        assert [one["completion_tokens"] for one in counts] == [1, 2, 3, 3]
-        assert {one["prompt_tokens"] for one in counts} == {num_read}
-        assert [one["total_tokens"] for one in counts] == [num_read + number for number in (1, 2, 3, 3)]
+        assert [count["completion_tokens"] for count in counts] == [1, 2, 3, 3]
+        assert {count["prompt_tokens"] for count in counts} == {num_read}
+        assert [count["total_tokens"] for count in counts] == [num_read + number for number in (1, 2, 3, 3)]
     assert last["usage"]["completion_tokens"] == 6
     assert "prompt_token_ids" not in parts[0]["choices"][0]
 
 
 @pytest.mark.parametrize("options", [{"include_usage": True}, {"continuous_usage_stats": True}], ids=str)
 def test_other_chunks_have_no_counts_by_default(api: TestClient, options: dict[str, bool]) -> None:
-    assert [one for one in chunks(api, stream_options=options) if one["choices"] and "usage" in one] == []
+    assert [chunk for chunk in chunks(api, stream_options=options) if chunk["choices"] and "usage" in chunk] == []
 
 
 def test_experts_and_weights_belong_to_the_request(api: TestClient) -> None:
@@ -351,7 +351,7 @@ def test_weights_are_sent_for_the_leading_experts_or_not_at_all(api: TestClient)
     assert complete(api, expert_weights=1)["choices"][0]["expert_weights"] == [{"both/code": 0.75}] * 3
     for off in (False, 0):
         assert complete(api, expert_weights=off, gate_weights=False)["choices"][0]["expert_weights"] is None
-        parts = [one["choices"][0] for one in chunks(api, expert_weights=off, gate_weights=False)]
+        parts = [chunk["choices"][0] for chunk in chunks(api, expert_weights=off, gate_weights=False)]
         assert not [part for part in parts if {"expert_weights", "gate_weights"} & set(part)]
     assert chunks(api, expert_weights=1)[0]["choices"][0]["expert_weights"] == {"both/code": 0.75}
 
@@ -359,7 +359,7 @@ def test_weights_are_sent_for_the_leading_experts_or_not_at_all(api: TestClient)
 def test_token_ids_are_sent_where_requested(api: TestClient) -> None:
     choice = complete(api, return_token_ids=True)["choices"][0]
     assert (choice["prompt_token_ids"], choice["token_ids"]) == ([3, 3], [0, 1, 2])
-    parts = [one["choices"][0] for one in chunks(api, return_token_ids=True)]
+    parts = [chunk["choices"][0] for chunk in chunks(api, return_token_ids=True)]
     assert [part["token_ids"] for part in parts] == [[0], [1], [2], []]
     assert [part.get("prompt_token_ids") for part in parts] == [[3, 3], None, None, None]
     assert complete(api)["choices"][0]["token_ids"] is None
@@ -499,7 +499,7 @@ def test_a_split_that_is_none_is_refused_with_those_that_are(api: TestClient) ->
 def test_costs_of_a_removal_without_scores_say_what_is_missing(api: TestClient) -> None:
     rows = api.post("/v1/workbench/removal", json={"mixture": "both"}).json()["rows"]
 
-    assert [(one["expert"], one["with_expert"]) for one in rows] == [("both/code", None), ("both/law", None)]
+    assert [(row["expert"], row["with_expert"]) for row in rows] == [("both/code", None), ("both/law", None)]
     assert "not scored" in rows[0]["why"]
     refused = api.post("/v1/workbench/removal", json={"mixture": "both", "retrained": {"law": "both"}})
     assert refused.status_code == 400
@@ -837,9 +837,9 @@ def test_an_expert_disabled_in_the_registry_says_so(api: TestClient) -> None:
 
 
 def requests(base: type[RequestBody] = RequestBody) -> Iterator[type[RequestBody]]:
-    for one in base.__subclasses__():
-        yield one
-        yield from requests(one)
+    for subclass in base.__subclasses__():
+        yield subclass
+        yield from requests(subclass)
 
 
 ABSURD = {"int": [1.5, 2**64], "float": [5e-324, 1e31]}

@@ -221,7 +221,7 @@ def test_a_registry_is_known_by_its_place_and_not_by_a_password(tmp_path: Path) 
     homes = [Settings(home=tmp_path / name) for name in ("a@x", "b@x")]
     bases = [Settings(database_url=f"postgresql://{who}@db/house") for who in ("me:secret", "you")]
 
-    assert len({registry_id(one) for one in (*homes, *bases)}) == 3
+    assert len({registry_id(home) for home in (*homes, *bases)}) == 3
     assert registry_id(bases[0]) == registry_id(bases[1])
 
 

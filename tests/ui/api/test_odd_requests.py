@@ -30,7 +30,9 @@ def test_no_odd_value_is_a_mistake_of_the_server(client: TestClient, caplog: pyt
             query = "&".join(f"{name}={odd}" for name in NAMES)
             answer = client.request(method, f"{path}?{query}", follow_redirects=False)
             assert answer.status_code < 500, (method, path)
-    assert [one.getMessage() for one in caplog.records if one.exc_info or one.levelno >= logging.ERROR] == []
+    assert [
+        record.getMessage() for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR
+    ] == []
 
 
 @pytest.mark.parametrize("name", ["host", "origin", "authorization", "content-type", "x-workbench-user"])

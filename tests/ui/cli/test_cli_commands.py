@@ -259,7 +259,7 @@ def test_a_weight_without_its_number_changes_nothing(pairs: list[str], capsys: p
 
     assert "EXPERT=WEIGHT" in capsys.readouterr().err
     with reading() as session:
-        assert [one.weight for one in get_mixture(session, "both").members] == [3.0, 1.0]
+        assert [member.weight for member in get_mixture(session, "both").members] == [3.0, 1.0]
 
 
 @pytest.mark.usefixtures("mixed")

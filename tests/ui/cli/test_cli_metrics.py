@@ -81,7 +81,7 @@ def test_gates_have_the_names_of_their_parts(capsys: pytest.CaptureFixture[str])
     assert main(["job", "metrics", job, "--json"]) == 0
 
     points = json.loads(capsys.readouterr().out)["points"]
-    assert [(one["metric"], one["value"], one["unit"]) for one in points] == [
+    assert [(point["metric"], point["value"], point["unit"]) for point in points] == [
         ("gate/backbone/law", 0.25, "weight"),
         ("gate/law/law", 0.75, "weight"),
     ]

@@ -51,7 +51,7 @@ def test_before_an_expert_is_deleted_its_certificate_is_offered(capsys: pytest.C
     assert main(["expert", "delete", "both/law"]) == 2
     assert "workbench expert certify-removal both/law --mixture both" in capsys.readouterr().err
     with reading() as session:
-        assert "both/law" in [one.name for one in list_experts(session)]
+        assert "both/law" in [expert.name for expert in list_experts(session)]
         assert removal_reports(session, "both/law") == []
     assert main(["expert", "removals", "both/law"]) == 0
     assert "The removal of “both/law” is not certified yet" in capsys.readouterr().out
@@ -60,7 +60,7 @@ def test_before_an_expert_is_deleted_its_certificate_is_offered(capsys: pytest.C
 def test_costs_that_are_not_known_say_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "removal", "both", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [(one["domain"], one["with_expert"]) for one in rows] == [("code", None), ("law", None)]
+    assert [(row["domain"], row["with_expert"]) for row in rows] == [("code", None), ("law", None)]
     assert main(["evaluate", "removal", "both"]) == 0
     shown = capsys.readouterr().out
     assert "law: The test text is not scored under every expert that takes part." in shown
@@ -127,7 +127,7 @@ def test_the_picture_says_how_near_a_removal_comes_to_never_having_seen_the_doma
 def test_rows_hold_every_measure_of_every_mixture() -> None:
     outcome = findings("both/law", "both", "law")
     rows = extraction_rows(outcome["extraction"])
-    assert [one["mixture"] for one in rows] == ["+Expert", "–Expert"] * 3
+    assert [row["mixture"] for row in rows] == ["+Expert", "–Expert"] * 3
     assert (rows[0]["mean"], rows[0]["change"]) == (0.25, None)
     assert (rows[1]["change"], rows[1]["change from"], rows[1]["change to"]) == (-0.125, -0.2, -0.05)
     assert "expert" not in perplexity_rows([removed("law", 10.0, 15.0, 20.0)])[0]
@@ -145,7 +145,7 @@ def test_reports_are_listed_read_and_deleted(capsys: pytest.CaptureFixture[str])
             {"domains": ["law", "sea"], "overlap": [[1.0, 0.25], [0.25, 1.0]]},
         )
     assert main(["report", "list", "--kind", "removal", "--json"]) == 0
-    assert [one["id"] for one in json.loads(capsys.readouterr().out)] == [kept.id]
+    assert [load["id"] for load in json.loads(capsys.readouterr().out)] == [kept.id]
     assert main(["report", "list"]) == 0
     shown = capsys.readouterr().out
     assert kept.id[:8] in shown

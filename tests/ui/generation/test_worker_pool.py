@@ -368,7 +368,7 @@ def test_an_error_of_one_part_ends_the_others(wait_until: WaitUntil) -> None:
         started.append(place)
         return endless()
 
-    makes = [broken, *(lambda place=place: endless_part(place) for place in range(4))]  # type: ignore[misc]
+    makes = [broken, *(lambda place=number: endless_part(place) for number in range(4))]  # type: ignore[misc]
     with pytest.raises(ValueError, match="broken"):
         asyncio.run(all_of(slots, *makes))
     wait_until(lambda: slots.num_busy == 0)

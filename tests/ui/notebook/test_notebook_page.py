@@ -39,10 +39,14 @@ def test_the_notebook_runs_as_it_is_written(page: Any, tmp_path: Path, monkeypat
 
     NotebookClient(page, timeout=400, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
-    results = [[one for one in cell.outputs if one.output_type != "stream"] for cell in page.cells if "outputs" in cell]
-    texts = [one[-1]["data"].get("text/plain", "") for one in results if one]
+    results = [
+        [output for output in cell.outputs if output.output_type != "stream"]
+        for cell in page.cells
+        if "outputs" in cell
+    ]
+    texts = [result[-1]["data"].get("text/plain", "") for result in results if result]
     assert len(texts) == len(results) - 1  # one cell prints
-    assert sum(FIGURE in one[-1]["data"] for one in results if one) == 2
+    assert sum(FIGURE in result[-1]["data"] for result in results if result) == 2
     assert "state='done'" in texts[2]
     assert re.search(r"duo/python +duo/licences\n.*\n?licences +\d", texts[4])
     assert texts[-1].startswith("'LlamaForCausalLM with ")

@@ -153,7 +153,7 @@ def test_every_wrong_option_is_named_together(wb: Workbench) -> None:
     complaints = refused.value.complaints
     assert "num_step: there is no such field." in complaints
     assert "domains: give at least 1, not none." in complaints
-    assert any(one.startswith("training: must be") for one in complaints)
+    assert any(complaint.startswith("training: must be") for complaint in complaints)
     with pytest.raises(BadSpecError, match="kind: is unknown: 'dance'; choose one of"):
         wb.run("dance")
 

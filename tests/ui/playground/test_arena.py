@@ -57,7 +57,7 @@ def test_a_vote_is_a_row_and_moves_the_table(state: Any) -> None:
     with reading() as session:
         card = get_comparison(session, memory.comparison)
     assert [(vote.a, vote.b, vote.choice, vote.is_blind) for vote in card.votes] == [("A", "B", "a", False)]
-    assert [one.model for one in card.answers] == ["both", "both/law"]
+    assert [answer.model for answer in card.answers] == ["both", "both/law"]
     assert card.answers[0].text == " sea0 sea1 sea2"
 
 
@@ -95,7 +95,7 @@ def test_a_blind_round_names_nobody_until_the_vote(state: Any, monkeypatch: pyte
     assert [rest[2 + 3 * place] for place in (0, 1)] == ["both/law", "both"]
     with reading() as session:
         card = get_comparison(session, memory.comparison)
-    assert [one.model for one in card.answers] == ["both/law", "both"]
+    assert [answer.model for answer in card.answers] == ["both/law", "both"]
     assert card.votes[0].is_blind
 
 

@@ -93,7 +93,7 @@ def listed(lines: str) -> dict[str, set[str]]:
 
 def parameters_of(dependant: Any) -> set[str]:
     """The parameters in the query that a route of FastAPI declares, with those of what it depends on."""
-    own = {one.alias for one in dependant.query_params}
+    own = {param.alias for param in dependant.query_params}
     return own.union(*map(parameters_of, dependant.dependencies))
 
 
@@ -122,7 +122,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 @pytest.fixture(scope="module")
 def gradio(client: TestClient) -> Any:
     """The mounted server of Gradio."""
-    return next(one.app for one in client.app.routes if getattr(one, "path", "") == "/play")  # type: ignore[attr-defined]
+    return next(route.app for route in client.app.routes if getattr(route, "path", "") == "/play")  # type: ignore[attr-defined]
 
 
 def test_each_route_and_parameter_of_gradio_is_on_a_list(gradio: Any) -> None:
@@ -202,7 +202,7 @@ def test_odd_paths_and_parameters_are_refused_in_words(client: TestClient, caplo
         for method in ("GET", "POST"):
             answer = client.request(method, address, params=None if "{" in path else f"{odd}={odd}&session_hash={odd}")
             assert answer.status_code < 500, (method, address)
-    assert [one for one in caplog.records if one.exc_info or one.levelno >= logging.ERROR] == []
+    assert [record for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR] == []
 
 
 BODIES: list[Any] = [
@@ -238,8 +238,8 @@ def test_odd_bodies_are_refused_in_words(client: TestClient, caplog: pytest.LogC
     ):
         answer = client.post(f"/play/gradio_api/{path}", content=body.encode("utf-8", "replace"), headers=headers)
         assert answer.status_code < 500, (path, body[:200])
-    assert [one for one in caplog.records if one.exc_info or one.levelno >= logging.ERROR] == []
+    assert [record for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR] == []
 
 
 def test_the_list_names_each_route_once() -> None:
-    assert len({one.path for one in ROUTES}) == len(ROUTES)
+    assert len({route.path for route in ROUTES}) == len(ROUTES)

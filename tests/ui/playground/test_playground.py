@@ -269,7 +269,7 @@ def test_what_would_change_without_each_is_read_and_not_drawn_anew(player: Playe
     def posterior(plan: Any, text: str) -> TextReading:
         requested.append((plan.experts[0].name, plan.experts[0].parts, text))
         answer = read(plan, text)
-        logprobs = [one * (3 - len(plan.experts[0].parts or ())) for one in answer.logprobs]
+        logprobs = [logprob * (3 - len(plan.experts[0].parts or ())) for logprob in answer.logprobs]
         return replace(answer, logprobs=logprobs)
 
     host.posterior = posterior

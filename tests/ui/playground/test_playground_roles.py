@@ -80,8 +80,8 @@ class Window:
 def log_of(settings: Settings) -> list[tuple[str, str, str, str]]:
     """User, action, kind and details of each entry on comparisons and votes, the oldest first."""
     with reading(settings) as session:
-        entries = [one for one in list_entries(session) if one.kind in ("comparison", "vote")]
-    return [(one.user, one.action, one.kind, one.details) for one in reversed(entries)]
+        entries = [entry for entry in list_entries(session) if entry.kind in ("comparison", "vote")]
+    return [(entry.user, entry.action, entry.kind, entry.details) for entry in reversed(entries)]
 
 
 @pytest.fixture

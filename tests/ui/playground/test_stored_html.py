@@ -73,7 +73,9 @@ def viewer(url: str, settings: Settings) -> Viewer:
 
 @pytest.mark.filterwarnings("ignore")
 def test_no_event_returns_html_that_was_sent(viewer: Viewer) -> None:
-    returned = [(one["id"], one["targets"]) for one in viewer.events if HTML in json.dumps(viewer.html_from(one))]
+    returned = [
+        (event["id"], event["targets"]) for event in viewer.events if HTML in json.dumps(viewer.html_from(event))
+    ]
     assert len(viewer.events) > 20
     assert returned == []
 

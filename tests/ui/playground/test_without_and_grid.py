@@ -100,7 +100,7 @@ def test_the_link_of_a_large_grid_waits_for_a_click(player: Player, num_prompts:
 
     async def collect() -> list[str]:
         pages = grid.fill_if_requested(player, Memory(fills=True), ["both"], lines, 2, 0.0, 1.0, 0, 1, False)
-        return [one async for one in pages]
+        return [page async for page in pages]
 
     *_, last = asyncio.run(collect())
     assert ("1 of 1 cells" in last) is is_filled

@@ -125,7 +125,9 @@ def posteriors(experts: Names) -> tuple[PosteriorMap, list[DomainPosterior]]:
 
 
 def affinity(experts: Names) -> CaptionedChart | None:
-    cells = [AffinityCell(expert=one, domain="new", home=HOMES[one], ratio=2.0, overlap=0.5) for one in experts]
+    cells = [
+        AffinityCell(expert=expert, domain="new", home=HOMES[expert], ratio=2.0, overlap=0.5) for expert in experts
+    ]
     nothing: dict[str, Any] = {"changed": [], "unmeasured": [], "unpaired": []}
     answer = Affinity(
         cells=cells, report="r", measured_at=0.0, without_homes=None, with_homes=None, why_not="", **nothing

@@ -58,9 +58,9 @@ def csv_writers(source: str) -> Iterator[str]:
     """The places of a module that write CSV by themselves."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module == "csv":
-            yield from (one.name for one in node.names if one.name in {*WRITERS, "*"})
+            yield from (name.name for name in node.names if name.name in {*WRITERS, "*"})
         elif isinstance(node, ast.Import):
-            yield from (f"csv as {one.asname}" for one in node.names if one.name == "csv" and one.asname)
+            yield from (f"csv as {name.asname}" for name in node.names if name.name == "csv" and name.asname)
         elif isinstance(node, ast.Attribute) and node.attr in {"to_csv", "write_csv"}:
             yield node.attr
         elif isinstance(node, ast.Attribute) and node.attr in WRITERS and ast.unparse(node.value) == "csv":

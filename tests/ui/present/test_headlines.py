@@ -92,7 +92,7 @@ def test_a_baseline_is_compared_on_the_domains_that_trained_both(have: Contents)
 def test_coverage_counts_enabled_experts_of_one_domain(have: Contents) -> None:
     assert coverage_headline(have.domains, have.experts).value == "3 of 4"
     assert "poems" in coverage_headline(have.domains, have.experts).sentence
-    off = [one.model_copy(update={"enabled": one.domain != "code"}) for one in have.experts]
+    off = [expert.model_copy(update={"enabled": expert.domain != "code"}) for expert in have.experts]
     assert coverage_headline(have.domains, off).value == "2 of 4"
 
 
@@ -100,7 +100,7 @@ def test_coverage_names_what_the_mixture_of_the_picture_lacks(have: Contents) ->
     assert have.mixture is not None
     full = coverage_headline(have.domains, have.experts, have.mixture)
     assert full.sentence == "without one: poems"
-    members = [one.model_copy(update={"active": one.domain != "code"}) for one in have.mixture.members]
+    members = [member.model_copy(update={"active": member.domain != "code"}) for member in have.mixture.members]
     less = have.mixture.model_copy(update={"members": members})
     shown = coverage_headline(have.domains, have.experts, less)
     assert (shown.value, shown.sentence) == ("3 of 4", "without one: poems; not in first: code")
@@ -109,7 +109,7 @@ def test_coverage_names_what_the_mixture_of_the_picture_lacks(have: Contents) ->
 def test_the_last_change_is_the_newest_that_was_measured(have: Contents) -> None:
     assert last_headline([], have.mixtures).value == "—"
     gain = CalibratedGain(value=-4.9, low=-6.0, high=-3.8, at=None)
-    tuned = [one.model_copy(update={"calibration": gain}) for one in have.mixtures]
+    tuned = [mixture.model_copy(update={"calibration": gain}) for mixture in have.mixtures]
     shown = last_headline([], tuned)
     assert (shown.label, shown.value, shown.beside) == ("Last measured change", "−4.9 %", "95 %: −6.0 to −3.8")
     assert shown.is_good
@@ -157,7 +157,7 @@ def test_the_picture_says_by_which_names_its_mixture_is_served(have: Contents) -
 
 def test_an_expert_that_is_off_leads_nowhere_and_stands_last(have: Contents) -> None:
     assert have.mixture is not None
-    members = [one.model_copy(update={"active": one.domain != "code"}) for one in have.mixture.members]
+    members = [member.model_copy(update={"active": member.domain != "code"}) for member in have.mixture.members]
     mixture = have.mixture.model_copy(update={"members": members})
     scores, looks = scores_of(have.evaluations), looks_of(have.experts)
     data = picture_of(have.domains, have.experts, mixture, scores, looks)
@@ -194,7 +194,7 @@ def test_a_thousand_experts_are_seven_in_the_picture_and_twelve_cards(have: Cont
 
 
 def test_a_card_says_what_is_known_of_its_expert(have: Contents) -> None:
-    code = next(one for one in have.experts if one.name == "first/code")
+    code = next(expert for expert in have.experts if expert.name == "first/code")
     domain = next(one for one in have.domains if one.name == "code")
     scores, looks = scores_of(have.evaluations), looks_of(have.experts)
     card = card_of(code, domain, scores, looks, [2.0, 1.0], is_certified=True)

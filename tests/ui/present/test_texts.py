@@ -131,8 +131,10 @@ def test_the_card_of_an_expert_of_another_measure_is_marked(home: Path) -> None:
     assert home
     fill(get_settings())
     have = read_contents()
-    other = [one.model_copy(update={"tokenizer_sha256": "ef" * 32}) for one in have.experts if one.domain == "code"]
-    shown = [*other, *(one for one in have.experts if one.domain != "code")]
+    other = [
+        expert.model_copy(update={"tokenizer_sha256": "ef" * 32}) for expert in have.experts if expert.domain == "code"
+    ]
+    shown = [*other, *(expert for expert in have.experts if expert.domain != "code")]
     scores = scores_of(have.evaluations)
     odd = odd_measures(scores.measures(shown))
     assert odd == {"first/code": "another tokenizer"}

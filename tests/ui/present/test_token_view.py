@@ -27,8 +27,8 @@ def test_every_expert_of_a_few_is_drawn_with_its_own_colour_and_mark() -> None:
 def test_of_a_thousand_experts_seven_are_drawn_and_the_rest_is_one() -> None:
     names = [f"e{place}" for place in range(1000)]
     row = [0.0001] * 1000
-    for place in range(100, 107):
-        row[place] = (1 - 0.0993) / 7
+    for number in range(100, 107):
+        row[number] = (1 - 0.0993) / 7
     other = [0.0] * 1000
     other[3] = 1.0  # leads here, and is none of the seven
 
@@ -44,9 +44,9 @@ def test_of_a_thousand_experts_seven_are_drawn_and_the_rest_is_one() -> None:
 def test_no_expert_is_the_only_other() -> None:
     row = [1 / 8] * 8
 
-    data = weight_data(["a"], [row], [f"e{place}" for place in range(8)], looks(8))
+    data = weight_data(["a"], [row], [f"e{number}" for number in range(8)], looks(8))
 
-    assert [one["name"] for one in data["experts"]] == [f"e{place}" for place in range(8)]
+    assert [one["name"] for one in data["experts"]] == [f"e{number}" for number in range(8)]
 
 
 def test_a_text_without_tokens_has_no_rows() -> None:

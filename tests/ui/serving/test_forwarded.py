@@ -42,5 +42,5 @@ def test_a_web_socket_behind_tls_keeps_its_kind() -> None:
 
 def test_all_addresses_of_an_ipv6_network_are_one_client() -> None:
     addresses = ("2001:db8::1", "2001:db8::ffff:2", "2001:db8:0:1::1", "::ffff:192.0.2.1")
-    clients = [client_of(scope_from(one, {})) for one in addresses]
+    clients = [client_of(scope_from(address, {})) for address in addresses]
     assert clients == ["2001:db8::", "2001:db8::", "2001:db8:0:1::", "192.0.2.1"]

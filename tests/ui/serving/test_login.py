@@ -132,7 +132,7 @@ def test_a_session_that_was_changed_is_none(settings: Settings, change: str) -> 
 
 def test_nobody_else_can_read_what_a_login_needs(settings: Settings) -> None:
     page = Path(page_to_open(settings).removeprefix("file://"))
-    files = [one for one in page.parent.rglob("*") if one.is_file()]
+    files = [path for path in page.parent.rglob("*") if path.is_file()]
     assert len(files) == 3  # the secret, the link, and the page that leads to it
     assert all(one.stat().st_mode & 0o077 == 0 for one in [page.parent, *files])
 

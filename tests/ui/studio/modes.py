@@ -52,7 +52,7 @@ def _add(
     id, seed, storage = new_id(), seed_row(session, "tiny"), get_storage()
     with storage.new(id) as folder:
         (folder / EXPERT_CARD).write_text(
-            json.dumps({"method": "mode", "parts": [{"name": one["name"]} for one in parts]})
+            json.dumps({"method": "mode", "parts": [{"name": part["name"]} for part in parts]})
         )
         for number in range(len(parts)):
             save_file({"gate": np.zeros((number + 1) * 1000, dtype=np.float32)}, folder / part_file(number))

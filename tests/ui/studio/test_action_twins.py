@@ -32,7 +32,7 @@ HOW_TO_MEND = (
 
 def label_of(call: ast.Call) -> str:
     """The label of an action as its source has it: a text, a text with {…} for what is filled in, or the expression."""
-    named = [one.value for one in call.keywords if one.arg in ("label", "value")]
+    named = [keyword.value for keyword in call.keywords if keyword.arg in ("label", "value")]
     label = call.args[0] if call.args and not _is_flag(call.args[0]) else named[0] if named else None
     if isinstance(label, ast.Call) and ast.unparse(label.func) == "plain":
         label = label.args[0]
@@ -106,12 +106,12 @@ def test_no_two_actions_of_a_module_have_one_label() -> None:
 
 def test_every_command_of_the_table_exists() -> None:
     table = CommandTable()
-    unknown = sorted({one for twin in twins() for one in twin.commands if not is_command(table, one)})
+    unknown = sorted({command for twin in twins() for command in twin.commands if not is_command(table, command)})
     assert not unknown, f"The table names commands that `workbench` does not have: {unknown}."
 
 
 def test_every_route_of_the_table_exists(routes: set[str]) -> None:
-    unknown = sorted({one for twin in twins() for one in twin.routes} - routes)
+    unknown = sorted({route for twin in twins() for route in twin.routes} - routes)
     assert not unknown, f"The table names routes that the API does not have: {unknown}."
 
 

@@ -111,8 +111,8 @@ def test_a_new_mixture_has_an_address() -> None:
     app.text_input(key="mixture.new.name").set_value("").run()
     assert "mixture.new.name" not in app.query_params
     app = visit("mixtures", {"mixture.new.experts": ["nobody", "first/code"], "mixture.new.gate": "kind:magic"})
-    assert any("Experts in the address: there is no “nobody” here." in one for one in warnings(app))
-    assert any("There is no gate “magic”" in one for one in warnings(app))
+    assert any("Experts in the address: there is no “nobody” here." in warning for warning in warnings(app))
+    assert any("There is no gate “magic”" in warning for warning in warnings(app))
     assert app.query_params == {"mixture.new.experts": "first/code"}
     assert not next(one for one in visit("mixtures").expander if one.label == "New mixture").proto.expanded
 
@@ -131,7 +131,7 @@ def test_a_number_of_blocks_has_an_address(key: str, page: str, address: dict[st
     assert app.query_params[key] == "60"
     app.number_input(key=key).set_value(20_000).run()
     errors = [one.value.replace("\\", "") for one in app.error]
-    assert any("must be a whole number from 1 to 10,000, not 20,000" in one for one in errors)
+    assert any("must be a whole number from 1 to 10,000, not 20,000" in error for error in errors)
     assert app.query_params[key] == "60"  # what is no state of the page has no address
     app.number_input(key=key).set_value(100).run()
     assert key not in app.query_params
@@ -178,8 +178,8 @@ def test_what_the_gate_of_a_text_sees_has_an_address() -> None:
     assert app.query_params["posterior.gate"] == "evidence:last_token"
     assert "last_token" in [one.value for one in app.selectbox]
     app = visit("posteriors", {"posterior.mixture": "first", "posterior.gate": "kind:fixed", "posterior.off": "a: b"})
-    assert any("cannot be set here, where evidence can" in one for one in warnings(app))
-    assert any("names no part of an expert here" in one for one in warnings(app))
+    assert any("cannot be set here, where evidence can" in warning for warning in warnings(app))
+    assert any("names no part of an expert here" in warning for warning in warnings(app))
 
 
 def test_a_job_has_an_address() -> None:

@@ -284,7 +284,7 @@ def test_a_cell_of_the_posteriors_leads_to_passages_of_its_domain(answers: Answe
         texts = passages(session, get_storage(get_settings()), "first", "prose", "dev")
         documents = preview_documents(session, get_storage(get_settings()), "prose", "dev", len(texts), 0)
     assert len(texts) > 1
-    assert all(one.text.strip().startswith(text) for one, text in zip(documents, texts, strict=True))
+    assert all(document.text.strip().startswith(text) for document, text in zip(documents, texts, strict=True))
     assert (answers.requested[-1]["model"], answers.requested[-1]["text"]) == ("first", texts[0])
     (shown,) = drawn_tokens(app)
     assert shown["tokens"] == [texts[0][:3], texts[0][3:]]

@@ -117,7 +117,7 @@ def test_a_point_costs_eight_bytes_and_no_text() -> None:
 @pytest.mark.usefixtures("topics")
 def test_every_point_leads_back_to_its_document_by_either_colour() -> None:
     points = np.frombuffer(chart().points, dtype=POINT)
-    by_document = {int(one["document"]): one for one in points}
+    by_document = {int(point["document"]): point for point in points}
     for by in ("cluster", "domain"):
         result = cluster_map(card(), chart(), Looks(), by)  # type: ignore[arg-type]
         assert result.num_points == 600
@@ -282,7 +282,7 @@ def test_a_name_goes_to_the_cluster_on_the_page_though_an_edit_gives_its_number_
     app.text_input(key=f"clusters.name.{first.id}").set_value("mine").run()
     monkeypatch.setattr(notices, "transaction", after_an_edit)
     named(app.button, "Save").click().run()
-    assert {one.id: one.name for one in card().clusters[:2]} == {first.id: "mine", second.id: second.name}
+    assert {cluster.id: cluster.name for cluster in card().clusters[:2]} == {first.id: "mine", second.id: second.name}
 
 
 @pytest.mark.usefixtures("topics")

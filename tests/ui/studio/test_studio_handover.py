@@ -111,7 +111,7 @@ def test_what_is_missing_is_scored_by_a_click() -> None:
     assert not app.exception
     assert not app.error
     specs = [job.spec for job in read(jobs.list_jobs) if job.kind == "evaluate" and job.spec["max_tokens"]]
-    assert [(one["mixture"], one["experts"], one["max_tokens"]) for one in specs] == [("c", ["first/code"], 2048)]
+    assert [(spec["mixture"], spec["experts"], spec["max_tokens"]) for spec in specs] == [("c", ["first/code"], 2048)]
 
 
 def test_an_example_is_cut_to_what_the_model_can_read() -> None:
@@ -136,7 +136,7 @@ def test_experts_that_were_measured_on_different_tokens_can_be_scored_on_the_sam
     named(app.button, "Score what is missing").click().run()
     assert not app.exception
     requests = [job.spec for job in read(jobs.list_jobs) if job.spec.get("domains") == ["code"]]
-    assert [one["experts"] for one in requests if one["kind"] == "evaluate"] == [["first/code"]]
+    assert [request["experts"] for request in requests if request["kind"] == "evaluate"] == [["first/code"]]
     assert "Score what is missing" not in str(
         open_page("experts", experts__chosen=["first/code", "first/prose"]).button
     )

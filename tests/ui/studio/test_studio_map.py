@@ -165,9 +165,11 @@ def test_the_loss_of_a_document_is_the_mean_over_its_scored_tokens() -> None:
         losses = document_losses(session, storage, "topics", "law")
         row = domain_row(session, "letters")
         documents = list(read_split(storage.path(row.artifact_id) / row.folder, "test"))
-        index = [cluster_documents.get_document(session, storage, "topics", one["id"]).id for one in documents]
+        index = [
+            cluster_documents.get_document(session, storage, "topics", document["id"]).id for document in documents
+        ]
     assert np.isfinite(losses).sum() == len(documents)
-    assert index == [one["id"] for one in documents]
+    assert index == [document["id"] for document in documents]
     app = page(clusters__by="loss")
     until_scored(app)
     assert not app.exception
@@ -261,7 +263,7 @@ def test_a_search_without_matches_says_so() -> None:
 def test_clusters_are_named_at_their_medians() -> None:
     view = cluster_map(card(), chart(), Looks())
     names = dict(names_on_map(view))
-    assert set(names) == {one.name for one in card().clusters}
+    assert set(names) == {cluster.name for cluster in card().clusters}
     own = view.layers[2].points_P
     assert names[card().clusters[2].name] == (float(np.median(own["x"])), float(np.median(own["y"])))
     assert len(map_picture(view, "cluster", has_names=True).figure.layout.annotations) == 4

@@ -42,11 +42,13 @@ def test_a_gate_with_a_number_out_of_its_range_is_not_saved() -> None:
     named(app.selectbox, "Weights come from").select("updating").run()
     weight = next(one for one in app.number_input if "newest_weight" in one.key)
     weight.set_value(7.0).run()
-    assert any(f"{weight.label} must be a number from 0 to 1, not 7. Used until then: 0." in one for one in errors(app))
+    assert any(
+        f"{weight.label} must be a number from 0 to 1, not 7. Used until then: 0." in error for error in errors(app)
+    )
     assert named(app.button, "Save to").disabled
     assert app.query_params["mixture.gate"] == "kind:updating"
     named(app.button, "Discard changes").click().run()
-    assert not any("must be a number" in one for one in errors(app))
+    assert not any("must be a number" in error for error in errors(app))
 
 
 def test_a_weight_below_zero_is_refused_when_the_average_is_submitted() -> None:
@@ -56,7 +58,7 @@ def test_a_weight_below_zero_is_refused_when_the_average_is_submitted() -> None:
     named(app.number_input, "Weight of first/prose").set_value(-1.0).run()
     before = num_jobs()
     named(app.button, "Average them").click().run()
-    assert any("Weight of first/prose must be a number of at least 0, not -1." in one for one in errors(app))
+    assert any("Weight of first/prose must be a number of at least 0, not -1." in error for error in errors(app))
     assert num_jobs() == before
 
 
@@ -67,15 +69,17 @@ def test_a_prior_of_too_many_blocks_is_not_estimated(monkeypatch: pytest.MonkeyP
     app.text_input(key="prior.estimate.name").set_value("mine")
     app.number_input(key="prior.estimate.blocks").set_value(20_000)
     named(app.button, "Estimate").click().run()
-    assert any("Blocks of dev text must be a whole number from 1 to 10,000, not 20,000." in one for one in errors(app))
+    assert any(
+        "Blocks of dev text must be a whole number from 1 to 10,000, not 20,000." in error for error in errors(app)
+    )
     assert calls == []
     app.number_input(key="prior.estimate.blocks").set_value(20)
     named(app.button, "Estimate").click().run()
-    assert [one["num_blocks"] for one in calls] == [20]
+    assert [call["num_blocks"] for call in calls] == [20]
 
 
 def test_every_number_of_the_studio_is_drawn_in_one_place() -> None:
-    places = {one.name for one in UI.rglob("*.py") if "number_input(" in one.read_text(encoding="utf-8")}
+    places = {path.name for path in UI.rglob("*.py") if "number_input(" in path.read_text(encoding="utf-8")}
     assert places == {"fields.py"}
 
 

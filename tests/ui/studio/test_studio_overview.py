@@ -251,7 +251,7 @@ def test_an_empty_page_shows_what_it_will_hold(page: str) -> None:
 @pytest.mark.usefixtures("filled_home")
 def test_the_first_result_takes_the_example_away(page: str) -> None:
     app = open_page(page)
-    assert not [one for one in headings(app) if one.startswith("Example")]
+    assert not [heading for heading in headings(app) if heading.startswith("Example")]
     assert INVENTED not in output(app)
 
 

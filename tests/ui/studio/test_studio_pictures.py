@@ -429,14 +429,14 @@ def test_a_legend_says_that_its_shares_are_of_tokens_led() -> None:
 
 
 def test_of_a_thousand_experts_fifty_are_shown_with_their_domains_and_what_is_searched_for_first() -> None:
-    names = [f"e{place}" for place in range(200)]
-    domains = [f"d{place}" for place in range(200)]
+    names = [f"e{number}" for number in range(200)]
+    domains = [f"d{number}" for number in range(200)]
     ratios = [[1.0 if i == j else 1.0 + (j == i - 1) * j for j in range(200)] for i in range(200)]
     many = HeatmapScores(names, domains, ratios, ratios, dict(zip(names, domains, strict=True)))
 
     shown = many.at_most(50)
     assert (len(shown.experts), len(shown.domains)) == (50, 50)
-    assert shown.domains == [f"d{place}" for place in range(149, 199)]  # in their order
+    assert shown.domains == [f"d{number}" for number in range(149, 199)]  # in their order
     assert all(shown.own_expert(domain) == f"e{domain[1:]}" for domain in shown.domains)
     assert shown.cell("e198", "d197").ratio == 198.0
 

@@ -46,13 +46,13 @@ def add_experts(count: int) -> None:
     with transaction() as session:
         row = experts.expert_row(session, "first/code")
         scores = session.query(Evaluation).filter_by(expert_id=row.id).all()
-        fields = [one.name for one in Expert.__table__.columns if one.name not in ("id", "name", "mark")]
+        fields = [column.name for column in Expert.__table__.columns if column.name not in ("id", "name", "mark")]
         for number in range(count):
             values = {name: getattr(row, name) for name in fields}
             session.add(Expert(id=f"copy{number}", name=f"copy {number:04}", mark=f"{number:x}", **values))
-            for one in scores:
+            for score in scores:
                 columns = [c.name for c in Evaluation.__table__.columns if c.name not in ("id", "expert_id")]
-                same = {name: getattr(one, name) for name in columns}
+                same = {name: getattr(score, name) for name in columns}
                 session.add(Evaluation(expert_id=f"copy{number}", **same))
 
 
@@ -81,7 +81,7 @@ def test_chips_have_counts_and_leave_the_experts_that_match() -> None:
 
 def test_states_must_all_hold_and_of_another_filter_one_value_is_enough() -> None:
     registry = read_registry("test")
-    names = lambda search="", **wanted: [one.name for one in filter_experts(registry, search, wanted)]  # noqa: E731
+    names = lambda search="", **wanted: [expert.name for expert in filter_experts(registry, search, wanted)]  # noqa: E731
     assert names(domain=["code", "prose"]) == ["first/code", "first/prose"]
     assert names(state=["in a mixture", "not scored"]) == []
     assert names("law again") == ["laws again"]

@@ -82,7 +82,7 @@ def test_a_certificate_is_shown_on_the_card_of_its_expert_with_what_is_not_remov
     assert not app.exception
     assert "which text trained it is not recorded" in output(app) + "".join(one.value for one in app.info)
     headlines = [one.label.replace("\\", "") for one in app.expander if "Removal of" in one.label]
-    assert [("NOT certified" in one) for one in headlines] == [True, False]
+    assert [("NOT certified" in headline) for headline in headlines] == [True, False]
     assert "is bit-identical to the mixture that never loaded it" in output(app)
     assert "NOT certified: “first” without “first/code”" in output(app)
     assert "Extraction: how much of its training text comes back" in output(app)

@@ -55,7 +55,9 @@ def test_what_a_viewer_may_not_do_is_drawn_disabled() -> None:
         if not module.startswith("playground")
         for call in calls_in((ROOT / module).read_text("utf-8"), STREAMLIT)
         if isinstance(action := labels[label_of(call)], Twin) and role_of_action(action) is Role.EDITOR
-        if not any(one.arg == "disabled" and "cannot_change()" in ast.unparse(one.value) for one in call.keywords)
+        if not any(
+            keyword.arg == "disabled" and "cannot_change()" in ast.unparse(keyword.value) for keyword in call.keywords
+        )
     ]
     assert enabled == []
 
@@ -117,7 +119,7 @@ def test_a_viewer_reads_every_number_and_changes_none(viewer: Actor, monkeypatch
     refused = save_button(page).click().run()
     assert "This needs the role editor, but ben has the role viewer." in output(refused)
     with acting_as(Actor("anna", Role.EDITOR)), reading() as session:
-        assert not any(one.notes for one in list_experts(session))
+        assert not any(expert.notes for expert in list_experts(session))
 
 
 @pytest.mark.usefixtures("filled_home")

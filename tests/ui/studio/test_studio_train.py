@@ -136,7 +136,7 @@ def test_the_newest_training_domain_is_chosen_and_novel_ones_are_marked() -> Non
     app = open_page("train")
     assert app.session_state["train.domains.text"] == [HOSTILE]
     options = named(app.get("button_group"), "Domains").options
-    assert "poems (novel)" in [one.replace("\\", "") for one in options]
+    assert "poems (novel)" in [option.replace("\\", "") for option in options]
 
 
 def test_every_choice_can_be_undone() -> None:

@@ -108,7 +108,7 @@ def test_a_parent_of_other_text_is_no_baseline_and_the_page_says_why() -> None:
 def test_the_words_of_a_curve_stand_with_its_table_and_not_above_it() -> None:
     app = visit("jobs_page", {"job": training_job(JOINT, ("code", "prose"))})
     tables = [one for one in app.expander if one.label == "Data table"]
-    words = [one.caption[0].value for one in tables]
+    words = [table.caption[0].value for table in tables]
     assert words
     assert all(one.startswith("Line chart") for one in words)
     assert sum("Line chart" in one.value for one in app.caption) == len(tables)

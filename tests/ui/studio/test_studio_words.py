@@ -67,7 +67,7 @@ def job(state: str = "running", **shown: object) -> JobCard:
 
 def test_only_a_done_job_shows_full_progress() -> None:
     ends = [job("failed", progress=0.999), job("running", progress=0.999), job("done", progress=1.0)]
-    assert [percent_of(one) for one in ends] == [99, 99, 100]
+    assert [percent_of(end) for end in ends] == [99, 99, 100]
 
 
 def test_only_a_job_that_waits_is_shown_as_waiting_for_a_worker() -> None:
@@ -125,7 +125,7 @@ def test_a_requested_stop_is_not_stopped_yet() -> None:
 
 def test_cancel_never_takes_the_place_of_pause() -> None:
     stages = [job("queued"), job(), job(stop_requested="pause"), job("paused")]
-    assert [list(places_of(one)).index("cancel") for one in stages] == [1, 1, 1, 1]
+    assert [list(places_of(stage)).index("cancel") for stage in stages] == [1, 1, 1, 1]
     assert places_of(job(stop_requested="pause")) == {"pause": False, "cancel": True}
 
 
@@ -157,7 +157,7 @@ def test_what_to_try_next_follows_what_there_is() -> None:
 def test_nothing_pending_is_suggested() -> None:
     seed = job("running", kind="make-seed", title="Seed", eta_seconds=70.0)
     demix = job("queued", kind="train-joint", title="Experts", created_at=1.0)
-    shown = [one.sentence for one in suggestions(Holdings(domains=2, unfinished=[demix, seed]))]
+    shown = [suggestion.sentence for suggestion in suggestions(Holdings(domains=2, unfinished=[demix, seed]))]
     assert shown == [
         "“Seed” is running, about 1 min 10 s left. All experts start from the seed model.",
         "“Experts” waits for its turn behind 1 job. Then you can generate text with a mixture.",
@@ -175,7 +175,7 @@ def test_the_imports_of_a_first_visit_are_one_step_with_the_one_at_work_and_all_
 
 
 def test_an_expert_without_scores_is_named_with_what_to_do() -> None:
-    shown = [one.sentence for one in suggestions(Holdings(9, 9, 9, 9, 9, unscored=["poet"]))]
+    shown = [suggestion.sentence for suggestion in suggestions(Holdings(9, 9, 9, 9, 9, unscored=["poet"]))]
     assert "1 expert without scores: poet. Evaluate" in shown[0]
 
 

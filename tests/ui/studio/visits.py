@@ -43,7 +43,7 @@ def answer_as(monkeypatch: pytest.MonkeyPatch, method: str, answer: Callable[...
 
 def named(elements: Any, label: str) -> Any:
     """The first element whose label holds these words."""
-    return next(one for one in elements if label in one.label.replace("\\", ""))
+    return next(element for element in elements if label in element.label.replace("\\", ""))
 
 
 def output(app: AppTest) -> str:

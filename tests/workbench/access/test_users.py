@@ -31,7 +31,7 @@ def entries() -> list[tuple[str, str, str, str, str]]:
     """The log, the oldest first."""
     with reading() as session:
         rows = list_entries(session)
-    return [(one.user, one.action, one.kind, one.name, one.details) for one in reversed(rows)]
+    return [(row.user, row.action, row.kind, row.name, row.details) for row in reversed(rows)]
 
 
 def test_a_token_names_its_user_until_the_user_is_revoked(home: Path) -> None:
@@ -45,7 +45,10 @@ def test_a_token_names_its_user_until_the_user_is_revoked(home: Path) -> None:
         assert (actor_of_token(session, anna.token), actor_of_id(session, actor.user_id)) == (None, None)
         assert actor_of_token(session, ben.token) is not None
         assert actor_of_token(session, "wb_another") is None
-        assert [(one.name, one.revoked_at is None) for one in list_users(session)] == [("anna", False), ("ben", True)]
+        assert [(user.name, user.revoked_at is None) for user in list_users(session)] == [
+            ("anna", False),
+            ("ben", True),
+        ]
 
 
 def test_no_token_is_stored(home: Path) -> None:
@@ -123,7 +126,7 @@ def test_the_registry_itself_refuses_a_viewers_changes_and_nobodys_look(home: Pa
 
 def test_the_log_names_who_added_changed_and_deleted_what(home: Path) -> None:
     with transaction() as session:
-        experts = [one.name for one in World(session, get_storage()).experts("law", "code")]
+        experts = [expert.name for expert in World(session, get_storage()).experts("law", "code")]
     before = len(entries())
     with acting_as(ANNA):
         with transaction() as session:

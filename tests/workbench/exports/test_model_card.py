@@ -71,7 +71,7 @@ def test_the_hub_reads_the_metadata() -> None:
         "model-index": None,
     }
     assert card.data.model_name == "duo/law"
-    assert [(one.metric_type, one.metric_value, one.dataset_split) for one in card.data.eval_results] == [
+    assert [(result.metric_type, result.metric_value, result.dataset_split) for result in card.data.eval_results] == [
         ("perplexity", 5.5, "dev"),
         ("perplexity", 5.25, "test"),
     ]
@@ -146,6 +146,6 @@ def test_names_are_data(name: str) -> None:
     assert card.data.model_name == one_line(name)
     assert card.data.eval_results[0].dataset_name == one_line(name)
     assert set(card.data.to_dict()) == set(plain.data.to_dict())  # no key was added, and none replaced
-    assert [one.type for one in tokens(text) if one.type not in ("text", "text_special", "softbreak")] == [
-        one.type for one in tokens(model_card(_hostile("law"))) if one.type not in ("text", "text_special")
+    assert [token.type for token in tokens(text) if token.type not in ("text", "text_special", "softbreak")] == [
+        token.type for token in tokens(model_card(_hostile("law"))) if token.type not in ("text", "text_special")
     ]

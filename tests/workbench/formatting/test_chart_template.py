@@ -19,7 +19,7 @@ def figure(*ends: float, log: bool = False) -> object:
         drawn.add_scatter(x=[0, 10], y=[9.0, end], name=f"line {place}")
     if log:
         drawn.update_yaxes(type="log")
-    name_line_ends(drawn, [look_of(place) for place in range(len(ends))])
+    name_line_ends(drawn, [look_of(number) for number in range(len(ends))])
     return drawn
 
 
@@ -82,8 +82,8 @@ def test_a_long_name_loses_its_middle_so_that_names_of_one_family_differ() -> No
 def test_a_series_has_a_short_name_in_the_legend_and_the_full_one_where_the_mouse_is() -> None:
     name = LONG.format(HOSTILE, "%{x}")
     drawn = new_figure("step", "loss")
-    for place in range(2):
-        drawn.add_scatter(x=[0, 1], y=[place, place], **named(name))
+    for number in range(2):
+        drawn.add_scatter(x=[0, 1], y=[number, number], **named(name))
     assert drawn.layout.hoverlabel.namelength == -1  # Plotly's own is 15 characters
     assert len(drawn.data[0].name) <= 24
     assert drawn.data[0].meta == full_label(name) == LONG.format("&lt;b&gt;e&lt;/b&gt;", "%{x}")

@@ -147,7 +147,7 @@ def test_two_halves_share_a_gpu_and_a_full_one_waits_for_both(session: Session) 
     (fence_a, gpus_a), (fence_b, gpus_b) = start(session, a, HALF), start(session, b, HALF)
     assert (gpus_a, gpus_b) == (["0"], ["0"])  # the other one stays whole
     assert holders(session) == ["Evaluate a and Evaluate b", None]
-    assert [one.share for one in devices.list_devices(session)[0].holders] == [0.5, 0.5]
+    assert [holder.share for holder in devices.list_devices(session)[0].holders] == [0.5, 0.5]
     assert jobs.get_job(session, a).gpus == ["ada/0 (0.5 of it)"]
     only = DevicePool(HOST, ("uuid-0",))
     assert devices.free_of(session, only) == ({"uuid-0": 0}, {a, b})

@@ -234,7 +234,7 @@ def test_the_newest_value_of_a_step_stands(session: Session) -> None:
     assert fence
     leases.record(session, job, fence, metrics=[("loss", step, 9.0) for step in range(1200)])
     leases.record(session, job, fence, metrics=[("loss", 1199, 5.0), ("loss", 1199, 4.0), ("dev/a", 3, 1.0)])
-    points = {(one.name, one.step): one.value for one in jobs.metrics(session, job)}
+    points = {(metric.name, metric.step): metric.value for metric in jobs.metrics(session, job)}
     assert len(points) == 1201
     assert points["loss", 1199] == 4.0
 
@@ -244,7 +244,7 @@ def test_numbers_that_are_none_have_no_place_in_a_curve(session: Session) -> Non
     fence = claim(session, job)
     assert fence
     leases.record(session, job, fence, metrics=[("loss", 1, math.nan), ("loss", 2, math.inf), ("loss", 3, 1.0)])
-    assert [one.step for one in jobs.metrics(session, job)] == [3]
+    assert [metric.step for metric in jobs.metrics(session, job)] == [3]
 
 
 def test_text_of_any_kind_can_be_an_event(session: Session) -> None:

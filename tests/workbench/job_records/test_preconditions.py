@@ -122,7 +122,7 @@ def test_a_name_that_would_be_an_option_is_refused_before_the_work(session: Sess
     create_job(session, MakeSeed(name="seed", domains=["law"]))
     with pytest.raises(BadSpecError, match="“-one” cannot be the name of a new mixture") as caught:
         validate_against_registry(session, TrainJoint(name="-one", seed_model="seed", domains=["law", "sea"]))
-    assert sum("cannot be the name" in one for one in caught.value.complaints) == 1
+    assert sum("cannot be the name" in complaint for complaint in caught.value.complaints) == 1
 
 
 @pytest.mark.parametrize(

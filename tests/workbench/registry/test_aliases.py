@@ -35,7 +35,7 @@ def test_an_alias_means_a_model_until_it_is_moved(world: World) -> None:
     assert aliases.set_alias(world.session, LIVE, "law-2").model == "law-2"
     assert experts.get_expert(world.session, LIVE).name == "law-2"
     assert aliases.set_alias(world.session, "law@staging", LIVE).model == "law-2"
-    assert [one.name for one in aliases.list_aliases(world.session)] == [LIVE, "law@staging"]
+    assert [alias.name for alias in aliases.list_aliases(world.session)] == [LIVE, "law@staging"]
     aliases.delete_alias(world.session, LIVE)
     with pytest.raises(NotFoundError):
         experts.get_expert(world.session, LIVE)
@@ -68,7 +68,7 @@ def test_a_mixture_of_aliases_holds_the_experts(world: World) -> None:
     aliases.set_alias(world.session, LIVE, "law")
     mix(world, LIVE, "news")
     aliases.set_alias(world.session, LIVE, "law-2")
-    assert [one.expert for one in mixtures.get_mixture(world.session, "mix").members] == ["law", "news"]
+    assert [member.expert for member in mixtures.get_mixture(world.session, "mix").members] == ["law", "news"]
 
 
 def test_a_job_has_the_names_of_the_models(world: World) -> None:

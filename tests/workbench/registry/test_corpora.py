@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def test_a_corpus_is_registered_with_all_its_domains(world: World) -> None:
     card = world.corpus("library", "law", "news", role="novel", licence="CC0")
     assert card.domains == ["law", "news"]
-    assert [one.name for one in corpora.list_domains(world.session)] == ["law", "news"]
+    assert [domain.name for domain in corpora.list_domains(world.session)] == ["law", "news"]
     law = corpora.get_domain(world.session, "law")
     assert (law.corpus, law.role, law.licence, law.num_words) == ("library", "novel", "CC0", 30)
     assert corpora.list_corpora(world.session) == [corpora.get_corpus(world.session, "library")] == [card]

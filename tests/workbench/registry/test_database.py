@@ -150,7 +150,9 @@ def test_every_migration_down_and_up_again_keeps_all_rows_that_the_older_version
             again = rows_of_all(connection)
             for name, rows in older.items():
                 columns = rows[0].keys() & newer[name][0].keys()
-                kept, before = ([{one: row[one] for one in columns} for row in all_[name]] for all_ in (again, newer))
+                kept, before = (
+                    [{column: row[column] for column in columns} for row in all_[name]] for all_ in (again, newer)
+                )
                 assert kept == before, f"{name}, version {version}"
             command.downgrade(config, "-1")
             newer = rows_of_all(connection)
@@ -355,7 +357,7 @@ def test_experts_of_before_they_had_colours_get_them_in_the_order_in_which_they_
     assert not columns & {"colour_number", "mark"}
     database.migrate()
     with database.reading() as session:
-        looks = {one.name: (one.colour_number, one.mark) for one in list_looks(session)}
+        looks = {look.name: (look.colour_number, look.mark) for look in list_looks(session)}
     assert looks == {
         "m/√": (0, "Aa"),
         "m/python": (1, "Py"),

@@ -13,7 +13,7 @@ from workbench.schema.names import free_mark
 
 
 def looks(session: Session) -> dict[str, tuple[int, str]]:
-    return {one.name: (one.colour_number, one.mark) for one in list_looks(session)}
+    return {look.name: (look.colour_number, look.mark) for look in list_looks(session)}
 
 
 def test_experts_get_the_smallest_free_colour_and_keep_it(session: Session, world: World) -> None:
@@ -63,6 +63,6 @@ def test_a_mark_is_made_of_the_last_part_of_a_name(name: str, taken: list[str], 
 
 def test_marks_never_run_out() -> None:
     taken = set[str]()
-    for place in range(3000):
-        taken.add(free_mark(f"m/shard-{place}", taken))
+    for number in range(3000):
+        taken.add(free_mark(f"m/shard-{number}", taken))
     assert len(taken) == 3000

@@ -31,7 +31,7 @@ def test_an_expert_says_where_it_comes_from(world: World) -> None:
     assert (card.domain, card.seed, card.parent, card.base_id) == ("news", "seed", "law", base.id)
     assert (card.code_version, card.mixtures, card.enabled) == ("1.2", ["both"], True)
     assert len(card.sha256) == 64
-    assert [one.id for one in experts.list_experts(world.session)] == [parent.id, child.id]
+    assert [expert.id for expert in experts.list_experts(world.session)] == [parent.id, child.id]
 
 
 def test_names_are_unique_and_known(world: World) -> None:
@@ -94,7 +94,7 @@ def test_the_last_expert_takes_its_base_along(world: World) -> None:
     experts.delete_expert(world.session, "law")
     assert len(world.session.scalars(select(Artifact)).all()) == num_before - 1
     experts.delete_expert(world.session, "news")
-    assert [one.kind for one in world.session.scalars(select(Artifact))] == ["documents"]
+    assert [artifact.kind for artifact in world.session.scalars(select(Artifact))] == ["documents"]
 
 
 def test_an_expert_in_use_says_who_needs_it(world: World) -> None:

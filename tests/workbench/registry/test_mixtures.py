@@ -34,14 +34,14 @@ def mix(world: World, *names: str, **job_spec: Any) -> MixtureCard:
 def test_a_mixture_keeps_its_members_in_their_order(world: World) -> None:
     law, *_ = world.experts("law", "news", "code")
     card = mix(world, "code", "law", "news", weights=[0.5, 0.25, 0.25], gate=PosteriorGateConfig(top_k=2))
-    assert [(one.expert, one.weight) for one in card.members] == [("code", 0.5), ("law", 0.25), ("news", 0.25)]
+    assert [(member.expert, member.weight) for member in card.members] == [("code", 0.5), ("law", 0.25), ("news", 0.25)]
     assert (card.base_ids, card.gate["top_k"]) == ([law.base_id], 2)
     assert mixtures.list_mixtures(world.session) == [card] == [mixtures.get_mixture(world.session, "mix")]
 
 
 def test_weights_are_equal_unless_given(world: World) -> None:
     world.experts("law", "news")
-    assert [one.weight for one in mix(world, "law", "news").members] == [1.0, 1.0]
+    assert [member.weight for member in mix(world, "law", "news").members] == [1.0, 1.0]
 
 
 def test_a_copy_stays_as_the_mixture_was(world: World) -> None:
@@ -111,7 +111,7 @@ def test_experts_of_several_bases_mix_when_they_share_a_tokenizer(world: World) 
     card = mixtures.add_member(world.session, "mix", "elm")
     assert card.base_ids == [law.base_id, elm.base_id]
     planned = plan(world.session, world.storage, "mix")
-    assert [[one.name for one in experts] for experts in planned.by_base().values()] == [["law", "news"], ["elm"]]
+    assert [[expert.name for expert in experts] for experts in planned.by_base().values()] == [["law", "news"], ["elm"]]
     shown = Manifest.of(planned).experts
     assert shown[0].base_sha256 == shown[1].base_sha256 != shown[2].base_sha256
     assert planned.base.sha256 == shown[0].base_sha256
@@ -132,7 +132,7 @@ def test_a_request_reads_its_mixture_once(world: World) -> None:
     request = MixtureRequest("mix", active=["law", "news"], gate={"evidence": "last_token"}, prior="even")
     planned = plan(world.session, world.storage, request)
     assert sum("FROM mixtures" in statement for statement in statements) == 1
-    assert [(one.name, one.weight) for one in planned.experts] == [("law", 0.5), ("news", 0.5)]
+    assert [(expert.name, expert.weight) for expert in planned.experts] == [("law", 0.5), ("news", 0.5)]
     assert planned.gate == PosteriorGateConfig(evidence="last_token")
 
 
@@ -157,7 +157,7 @@ def test_experts_whose_tokenizers_differ_are_never_planned_together(world: World
 def clustered(world: World) -> str:
     """The id of a clustering of two clusters, made domains of; “law” and “news” are experts of them, “code” is not."""
     world.experts("law", "news", "code")
-    domains = {one.name: one.id for one in corpora.list_domains(world.session)}
+    domains = {domain.name: domain.id for domain in corpora.list_domains(world.session)}
     row = Clustering(
         name="topics",
         config={},
@@ -228,7 +228,7 @@ def test_a_posterior_with_nearness_as_its_prior_takes_experts_of_no_cluster_too(
 def test_members_leave_but_the_last(world: World) -> None:
     world.experts("law", "news")
     mix(world, "law", "news")
-    assert [one.expert for one in mixtures.remove_member(world.session, "mix", "law").members] == ["news"]
+    assert [member.expert for member in mixtures.remove_member(world.session, "mix", "law").members] == ["news"]
     with pytest.raises(BadSpecError, match="is the last expert"):
         mixtures.remove_member(world.session, "mix", "news")
     with pytest.raises(NotFoundError, match="Known: news"):
@@ -241,7 +241,7 @@ def test_switches_and_weights_belong_to_one_mixture(world: World) -> None:
     other = mixtures.create_mixture(world.session, MixtureSpec(name="other", experts=["law", "news"]))
     mixtures.set_active(world.session, "mix", "law", False)
     card = mixtures.set_weight(world.session, "mix", "news", 3.0)
-    assert [(one.active, one.weight) for one in card.members] == [(False, 1.0), (True, 3.0)]
+    assert [(member.active, member.weight) for member in card.members] == [(False, 1.0), (True, 3.0)]
     assert mixtures.get_mixture(world.session, "other") == other
 
 
@@ -257,8 +257,8 @@ def test_a_disabled_expert_takes_part_nowhere(world: World) -> None:
     world.experts("law", "news")
     mix(world, "law", "news")
     experts.set_enabled(world.session, ["law"], False)
-    assert [one.enabled for one in mixtures.get_mixture(world.session, "mix").members] == [False, True]
-    assert [one.name for one in plan(world.session, world.storage, "mix").experts] == ["news"]
+    assert [member.enabled for member in mixtures.get_mixture(world.session, "mix").members] == [False, True]
+    assert [expert.name for expert in plan(world.session, world.storage, "mix").experts] == ["news"]
 
 
 def test_the_gate_can_change(world: World) -> None:
@@ -292,7 +292,7 @@ def test_a_mixture_keeps_an_active_expert(world: World) -> None:
     with pytest.raises(BadSpecError, match="would have no active expert"):
         mixtures.set_active(world.session, "mix", "news", False)
     after = mixtures.get_mixture(world.session, "mix")
-    assert [(one.active, one.weight) for one in after.members] == [(False, 0.0), (True, 2.0)]
+    assert [(member.active, member.weight) for member in after.members] == [(False, 0.0), (True, 2.0)]
 
 
 @pytest.mark.parametrize("name", ["-x", "--on", ".", ".."])

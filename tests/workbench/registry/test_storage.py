@@ -116,7 +116,7 @@ def test_a_sweep_takes_only_what_nobody_knows_and_nobody_touched(storage: Storag
     age(storage.path(orphan.id), 2 * HOUR)
     assert storage.sweep({known.id}, HOUR) == [storage.path(orphan.id)]
     assert storage.ids() == {known.id, young.id}
-    assert [one.id for one in storage.trash.entries()] == [orphan.id]
+    assert [entry.id for entry in storage.trash.entries()] == [orphan.id]
 
 
 def test_a_sweep_takes_what_dead_writers_left(storage: Storage) -> None:

@@ -14,8 +14,8 @@ def test_views_are_saved_replaced_listed_by_page_and_deleted(session: Session) -
     views.save_view(session, "all", "/experts")
     views.save_view(session, "failed", "/jobs?state=failed&q=%C3%BC")
     assert views.save_view(session, "adapters", "/experts?method=dora").address == "/experts?method=dora"
-    assert [one.name for one in views.list_views(session)] == ["adapters", "all", "failed"]
-    assert [one.name for one in views.list_views(session, "/experts")] == ["adapters", "all"]
+    assert [view.name for view in views.list_views(session)] == ["adapters", "all", "failed"]
+    assert [view.name for view in views.list_views(session, "/experts")] == ["adapters", "all"]
     views.delete_view(session, "all")
     with pytest.raises(NotFoundError, match="all"):
         views.get_view(session, "all")

@@ -42,9 +42,9 @@ def _as_prompts(value: Any) -> list[str | list[int]]:
         raise ValueError("it must be a text, token ids, or a list of either, and not empty")
     if len(prompts) > MAX_PROMPTS:
         raise ValueError(f"it must hold at most {MAX_PROMPTS} prompts, but holds {len(prompts)} instead")
-    if all(isinstance(one, str) for one in prompts):
+    if all(isinstance(prompt, str) for prompt in prompts):
         require_unicode("".join(prompts))
-    elif not all(_are_ids(one) for one in prompts):
+    elif not all(_are_ids(prompt) for prompt in prompts):
         raise ValueError("it must hold only texts, or only lists of token ids, none of them empty")
     return list(prompts)
 
@@ -193,7 +193,7 @@ class MixFields(RequestBody):
     def _one_choice(self) -> MixFields:
         if self.experts is not None and self.active is not None:
             raise FieldError("active", "give experts or active, not both")
-        times = Counter(one.id for one in self.experts or ())
+        times = Counter(expert.id for expert in self.experts or ())
         if twice := sorted(name for name, number in times.items() if number > 1):
             raise FieldError("experts", f"experts must name each once, but name {', '.join(twice)} more often")
         if self.experts is not None and self.prior is not None:
@@ -207,8 +207,8 @@ class MixFields(RequestBody):
         changes = {**gate_changes(self.gate), **({"top_k": self.top_k_experts} if self.top_k_experts else {})}
         if self.experts is None:
             return MixtureRequest(model, self.active, None, changes, self.prior, self.parts or {})
-        parts = {one.id: one.parts for one in self.experts if one.parts is not None}
-        weights = {one.id: one.weight for one in self.experts}
+        parts = {expert.id: expert.parts for expert in self.experts if expert.parts is not None}
+        weights = {expert.id: expert.weight for expert in self.experts}
         return MixtureRequest(model, list(weights), weights, changes, parts=parts)
 
 
@@ -300,7 +300,7 @@ class Generating(NeutralFields, MixFields):
         return [self.stop] if isinstance(self.stop, str) and self.stop else list(self.stop or ())
 
     def _sampling(self, max_tokens: int, num_candidates: int) -> SamplingConfig:
-        given = {one.name: getattr(self, one.name) for one in fields(SamplingConfig) if hasattr(self, one.name)}
+        given = {field.name: getattr(self, field.name) for field in fields(SamplingConfig) if hasattr(self, field.name)}
         given |= {"seed": None if self.seed == -1 else self.seed, "top_k": max(0, self.top_k)}
         given["logit_bias"] = {int(token): bias for token, bias in (self.logit_bias or {}).items()}
         return SamplingConfig(**given | {"max_tokens": max_tokens, "num_candidates": num_candidates})

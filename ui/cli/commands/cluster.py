@@ -80,17 +80,17 @@ def print_clustering(card: ClusteringCard) -> None:
     )
     rows = [
         (
-            one.number,
-            one.name,
-            one.num_documents,
-            *([f"{num_bytes[one.number]:,}"] if num_bytes else []),
-            one.terms[:SHOWN_TERMS],
-            *(share(row[one.number] / max(sum(row), 1)) for row in overlap["counts"]),  # of each domain (figure 16)
-            one.domain,
-            "stale" if one.stale else "",
-            one.experts,
+            cluster.number,
+            cluster.name,
+            cluster.num_documents,
+            *([f"{num_bytes[cluster.number]:,}"] if num_bytes else []),
+            cluster.terms[:SHOWN_TERMS],
+            *(share(row[cluster.number] / max(sum(row), 1)) for row in overlap["counts"]),  # of each domain (figure 16)
+            cluster.domain,
+            "stale" if cluster.stale else "",
+            cluster.experts,
         )
-        for one in card.clusters
+        for cluster in card.clusters
     ]
     columns = [
         "No.",

@@ -127,7 +127,7 @@ def classify(spec: Classify, run_options: RunOptions) -> None:
 @prints_answer(app, AffinityRequest, "mixture")
 def affinity(question: AffinityRequest, answer: Affinity) -> None:
     """Correlate the experts' perplexity ratios on other domains with the bigram overlap of the domains."""
-    rows = [(one.expert, one.domain, one.ratio, one.overlap) for one in answer.cells]
+    rows = [(cell.expert, cell.domain, cell.ratio, cell.overlap) for cell in answer.cells]
     columns = ["Expert", "Domain", "Ratio to the in-domain expert", "Bigram overlap"]
     print_table(columns, rows, empty=_no_scores(question))
     say("")

@@ -120,7 +120,7 @@ def _print_metrics(job_id: str, names: Collection[str], style: Style) -> None:
     elif style == "csv":
         print_text(HEADER + csv_rows(answer.points))
     else:
-        rows = [(one.metric, one.step, one.value, one.unit) for one in answer.points]
+        rows = [(point.metric, point.step, point.value, point.unit) for point in answer.points]
         print_table(["Metric", "Step", "Value", "Unit"], rows, empty="There are no points.")
 
 

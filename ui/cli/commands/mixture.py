@@ -124,7 +124,7 @@ def create(
 ) -> Outcome:
     """Create a mixture of experts that have the same tokenizer; where dev text is scored, evidence is proposed."""
     given = {"name": name, "experts": split_commas(experts), "gate": with_clustering_id(gate)}
-    spec = parse_as(MixtureSpec, {**given, "weights": [number(one) for one in split_commas([weights])] or None})
+    spec = parse_as(MixtureSpec, {**given, "weights": [number(comma) for comma in split_commas([weights])] or None})
     return Outcome(make_mixture(spec, calibrate=calibrate, has_evidence=names_evidence(gate)), _print_new)
 
 

@@ -84,10 +84,10 @@ def in_order(names: Sequence[str]) -> Looks:
 
 def of_clusters(clusters: Sequence[ClusterCard], looks: Looks) -> dict[str, Look]:
     """The looks of clusters by name: those of their experts, else the next free ones in their order."""
-    trained = {one.name: looks.domain(one.domain) for one in clusters if one.domain}
+    trained = {cluster.name: looks.domain(cluster.domain) for cluster in clusters if cluster.domain}
     known = Looks({name: look for name, look in trained.items() if look is not NO_LOOK})
-    every = known.with_new([one.name for one in clusters])
-    return {one.name: every.expert_or_domain(one.name) for one in clusters}
+    every = known.with_new([cluster.name for cluster in clusters])
+    return {cluster.name: every.expert_or_domain(cluster.name) for cluster in clusters}
 
 
 def chip(look: Look) -> str:

@@ -83,7 +83,7 @@ def _baselines(points: Sequence[MetricPoint], name: str) -> dict[str, list[Metri
     values = [{point.step: point.value for point in line} for line in lines.values()]
     steps = sorted(set.intersection(*map(set, values)))
     title = f"{name}: mean of {pluralize(len(lines), 'domain')}"
-    means = [MetricPoint(name=title, step=step, value=fmean(one[step] for one in values)) for step in steps]
+    means = [MetricPoint(name=title, step=step, value=fmean(value[step] for value in values)) for step in steps]
     return {title: means} if means else {}
 
 

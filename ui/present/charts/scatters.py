@@ -68,18 +68,18 @@ def _add(
 ) -> None:
     if rows:
         figure.add_scatter(
-            x=[_value(one.kept, number) for one in rows],
-            y=[_value(one.learned, number) for one in rows],
+            x=[_value(row.kept, number) for row in rows],
+            y=[_value(row.learned, number) for row in rows],
             name=label(method_label(rows[0].row)),
             mode="markers+text",
-            text=[names.get(one.row.expert, "") for one in rows],
-            hovertext=[label(one.row.expert, 60) for one in rows],
-            textposition=[_side(one, answer, number) for one in rows],
+            text=[names.get(row.row.expert, "") for row in rows],
+            hovertext=[label(row.row.expert, 60) for row in rows],
+            textposition=[_side(row, answer, number) for row in rows],
             cliponaxis=False,
             marker={
-                "color": [looks.expert(one.row.expert).colour for one in rows],
+                "color": [looks.expert(row.row.expert).colour for row in rows],
                 "size": 12,
-                "symbol": [shape if one.is_ahead else f"{shape}-open" for one in rows],
+                "symbol": [shape if row.is_ahead else f"{shape}-open" for row in rows],
             },
             hovertemplate="%{hovertext}<br>kept %{x:.2f}, learned %{y:.2f}<extra></extra>",
         )
@@ -120,7 +120,7 @@ def _spread(values: Sequence[float], number: Metric) -> Iterator[float]:
 
 def _side(position: ExpertPosition, answer: Retention, number: Metric) -> str:
     """The side of a point's label: towards the middle, so that the chart's edge cuts none."""
-    kept = [one.kept for one in placed_experts(answer, number)]
+    kept = [expert.kept for expert in placed_experts(answer, number)]
     is_high = position.kept > (min(kept) + max(kept)) / 2
     return "top left" if is_high == (number == "accuracy") else "top right"
 
@@ -133,7 +133,7 @@ def _title(answer: Retention, number: Metric) -> str:
     rows = placed_experts(answer, number)
     if len(rows) < 2:
         return "Learning vs. forgetting: add a second expert to compare"
-    ahead = [one.row.expert for one in rows if one.is_ahead]
+    ahead = [row.row.expert for row in rows if row.is_ahead]
     who = (
         f"{ahead[0]} is best at both"
         if len(ahead) == 1

@@ -118,7 +118,7 @@ def _most_weighty(weights: Weights, num_experts: int, num_shown: int) -> list[in
     if num_experts <= num_shown + 1:  # one other expert is drawn as well as named
         return list(range(num_experts))
     sums = [sum(column) for column in zip(*weights, strict=True)] or [0.0] * num_experts
-    return sorted(sorted(range(num_experts), key=lambda place: -sums[place])[:num_shown])
+    return sorted(sorted(range(num_experts), key=lambda number: -sums[number])[:num_shown])
 
 
 def _expert_to_draw(name: str, look: Look) -> Drawn:

@@ -7,8 +7,8 @@ from dataclasses import fields
 from engine.config import SamplingConfig
 from engine.mixing.gates.updating import UpdatingGateConfig
 
-SAMPLING_HELP = {one.name: one.metadata["description"] for one in fields(SamplingConfig)}
+SAMPLING_HELP = {field.name: field.metadata["description"] for field in fields(SamplingConfig)}
 OPTION_HELP = {
     **SAMPLING_HELP,
-    **{one.name: one.metadata.get("description", "") for one in fields(UpdatingGateConfig)},
+    **{field.name: field.metadata.get("description", "") for field in fields(UpdatingGateConfig)},
 }

@@ -27,14 +27,14 @@ def groups_of(spec: type[Sane]) -> Iterator[tuple[str, Any]]:
 def option_of_path(spec: type[Sane], path: Sequence[str]) -> str:
     """The name of the option that gives the field at a path of a spec, or the first part of a longer path."""
     group = dict(groups_of(spec)).get(path[0])
-    if group is not None and len(path) > 1 and path[1] in {one.name for one in fields(group)}:
+    if group is not None and len(path) > 1 and path[1] in {field.name for field in fields(group)}:
         return option_of(spec, path[0], path[1])
     return path[0]
 
 
 def option_of(spec: type[Sane], group: str, knob: str) -> str:
     """The name of a knob's option: its own, after its group's where a later group has a knob of that name."""
-    names = [{one.name for one in fields(config)} for _, config in groups_of(spec)]
+    names = [{field.name for field in fields(config)} for _, config in groups_of(spec)]
     position = [name for name, _ in groups_of(spec)].index(group)
     return f"{group}_{knob}" if any(knob in later for later in names[position + 1 :]) else knob
 

@@ -176,8 +176,8 @@ def number_fault(label: str, value: float | None, lowest: float | None, highest:
 
 def number_faults(questions: Iterable[QuestionForm], answers: Answers) -> list[str]:
     """What is wrong with the numbers among the answers."""
-    numbers = [one for one in questions if one.answer_type in ("integer", "number")]
-    faults = [fault_of(one, answers.get(one.path)) for one in numbers]
+    numbers = [question for question in questions if question.answer_type in ("integer", "number")]
+    faults = [fault_of(number, answers.get(number.path)) for number in numbers]
     return [fault for fault in faults if fault]
 
 

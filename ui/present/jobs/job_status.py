@@ -126,14 +126,14 @@ def gpu_row(device: DeviceCard) -> dict[str, str]:
         "Model": device.name or "pretended",
         "Memory": size(device.memory_bytes) if device.memory_bytes else "",
         "Job": holders_of(device),
-        "API server": ", ".join(f"{one.address}, at most {size(one.most_bytes)}" for one in device.tenants),
+        "API server": ", ".join(f"{tenant.address}, at most {size(tenant.most_bytes)}" for tenant in device.tenants),
         "Status": status_of(device),
     }
 
 
 def holders_of(device: DeviceCard) -> str:
     """The titles of the jobs that have leased it, each with its share where that is not all."""
-    parts = [one.title if one.share == 1 else f"{one.title} ({one.share:.0%})" for one in device.holders]
+    parts = [holder.title if holder.share == 1 else f"{holder.title} ({holder.share:.0%})" for holder in device.holders]
     return ", ".join(parts)
 
 

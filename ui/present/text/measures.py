@@ -67,7 +67,7 @@ def comparable(scores: Sequence[EvaluationCard], experts: Sequence[ExpertCard]) 
 
 
 def _shared(rows: Sequence[EvaluationCard]) -> tuple[int, float]:
-    return len(rows), max(one.created_at for one in rows)
+    return len(rows), max(row.created_at for row in rows)
 
 
 def most_frequent(values: Iterable[Value]) -> Value | None:
@@ -86,7 +86,7 @@ def without_scores(experts: Sequence[str], split: HeldOutSplit) -> list[str]:
     from workbench.registry.database import reading
 
     with reading() as session:
-        scored = {one.expert for one in list_evaluations(session, split=split)}
+        scored = {evaluation.expert for evaluation in list_evaluations(session, split=split)}
     return [expert for expert in experts if expert not in scored]
 
 
@@ -113,7 +113,11 @@ class TokenMeasure(NamedTuple):
 def odd_measures(measures: Mapping[str, TokenMeasure]) -> dict[str, str]:
     """By name, in what a number differs from most of the others; nothing of those that compare with most."""
     usual = most_frequent(measures.values())
-    return {name: _difference(one, usual) for name, one in measures.items() if usual is not None and one != usual}
+    return {
+        name: _difference(measure, usual)
+        for name, measure in measures.items()
+        if usual is not None and measure != usual
+    }
 
 
 def describe_comparability(measures: Mapping[str, TokenMeasure], where: str = "the others are marked") -> str:

@@ -14,12 +14,12 @@ Gates = Sequence[Mapping[str, GateWeights]]  # by token and expert
 
 def parts_inside(gates: Gates) -> dict[str, list[str]]:
     """The active parts of every expert that has some."""
-    return {expert: list(weights.parts) for one in gates for expert, weights in one.items()}
+    return {expert: list(weights.parts) for gate in gates for expert, weights in gate.items()}
 
 
 def num_blocks(gates: Gates, expert: str) -> int:
     """Into how many blocks its backbone is divided."""
-    return next(len(one[expert].backbone) for one in gates if expert in one)
+    return next(len(gate[expert].backbone) for gate in gates if expert in gate)
 
 
 def rows_inside(gates: Gates, expert: str, parts: Sequence[str], block: int | None = None) -> list[list[float]]:
@@ -27,7 +27,7 @@ def rows_inside(gates: Gates, expert: str, parts: Sequence[str], block: int | No
 
     Those of one block (from 0), or their mean over the blocks; each row adds up to 1.
     """
-    return [_row(one[expert], parts, block) for one in gates if expert in one]
+    return [_row(gate[expert], parts, block) for gate in gates if expert in gate]
 
 
 def means(rows: Sequence[Sequence[float]]) -> list[float]:

@@ -133,7 +133,7 @@ SINGLE_EXPERT = "One expert takes part, so all gates give the same result: that 
 
 def describe_calibration(mixture: MixtureCard) -> str:
     """The next step of a mixture with the paper's evidence; empty once it was calibrated, or cannot be."""
-    experts = [one for one in mixture.members if one.active and one.enabled]
+    experts = [member for member in mixture.members if member.active and member.enabled]
     if len(experts) < 2 or mixture.notes or not isinstance(mixture.gate.get("evidence"), str):
         return ""
     command = evaluate_command(mixture.name, "dev", "--calibrate")
@@ -142,7 +142,7 @@ def describe_calibration(mixture: MixtureCard) -> str:
 
 def describe_inner_gates(mixture: MixtureCard) -> str:
     """A sentence on the gates inside MoDE experts of a mixture; empty where it has none."""
-    inside = [f"{one.expert} ({', '.join(one.parts)})" for one in mixture.members if one.parts]
+    inside = [f"{member.expert} ({', '.join(member.parts)})" for member in mixture.members if member.parts]
     if not inside:
         return ""
     gates = "gates mix the frozen backbone and the parts, again at every token in each block"

@@ -147,7 +147,7 @@ def describe_retention(answer: Retention, number: Metric) -> str:
     if not rows:
         return ""
     leaders = _leaders(rows, number)
-    learned, kept = ({one.row.expert: one for one in rows}[name] for name in leaders[:2])
+    learned, kept = ({row.row.expert: row for row in rows}[name] for name in leaders[:2])
     words = (
         f"By {number}. "
         f"Learned most: {learned.row.expert} ({metric_text(learned.learned, number)} on {_targets(answer.targets)}). "
@@ -165,9 +165,9 @@ def describe_retention(answer: Retention, number: Metric) -> str:
 
 def _leaders(rows: Sequence[ExpertPosition], number: Metric) -> tuple[str, str, list[str]]:
     best = max if number == "accuracy" else min
-    learned = best(rows, key=lambda one: one.learned)
-    kept = best(rows, key=lambda one: one.kept)
-    return learned.row.expert, kept.row.expert, [one.row.expert for one in rows if one.is_ahead]
+    learned = best(rows, key=lambda row: row.learned)
+    kept = best(rows, key=lambda row: row.kept)
+    return learned.row.expert, kept.row.expert, [row.row.expert for row in rows if row.is_ahead]
 
 
 def _targets(targets: Sequence[str]) -> str:

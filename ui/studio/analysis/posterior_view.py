@@ -225,7 +225,7 @@ def draw_parts(mixture: MixtureCard, address: str) -> dict[str, list[str]]:
 def show_inside(answer: PosteriorAnswer, parts: Mapping[str, Sequence[str]]) -> None:
     """What the gates weighed inside each expert that spoke; `parts` are all of each, so that each keeps its colour."""
     for expert, names in parts.items():
-        if any(expert in one for one in answer.gate_weights):
+        if any(expert in weight for weight in answer.gate_weights):
             _show_expert(expert, names, answer.tokens, answer.gate_weights)
 
 
@@ -242,7 +242,7 @@ def _show_expert(expert: str, parts: Sequence[str], tokens: Sequence[str], gates
         help="Each block of layers has gates of its own; in each, the weights add up to 1.",
     )
     rows = rows_inside(gates, expert, parts, None if chosen == _ALL else int(chosen) - 1)
-    tokens_read = [token for token, one in zip(tokens, gates, strict=True) if expert in one]
+    tokens_read = [token for token, gate in zip(tokens, gates, strict=True) if expert in gate]
     names = [BACKBONE, *parts]
     looks = [*map(in_order(parts).expert, names)]
     show_tokens(
@@ -255,7 +255,7 @@ def _show_expert(expert: str, parts: Sequence[str], tokens: Sequence[str], gates
 
 
 def _words(gates: Gates, expert: str, parts: Sequence[str], num_asleep: int) -> str:
-    active = next(one[expert].parts for one in gates if expert in one)
+    active = next(gate[expert].parts for gate in gates if expert in gate)
     off = [part for part in parts if part not in active]
     sentences = [
         "Hover a word to read the weights; a stronger colour is a higher weight.",

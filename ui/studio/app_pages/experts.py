@@ -41,7 +41,9 @@ def show_comparison(cards: Sequence[ExpertCard], split: HeldOutSplit) -> None:
     """Perplexities on one split as bars next to the curves of their trainings, and a table of what differs."""
     with reading() as session:
         scores = [
-            one for card in cards for one in perplexity_tables.list_evaluations(session, expert=card.name, split=split)
+            evaluation
+            for card in cards
+            for evaluation in perplexity_tables.list_evaluations(session, expert=card.name, split=split)
         ]
     left, right = st.columns(2, gap="medium")
     with left:
@@ -84,7 +86,7 @@ def _show_curves(cards: Sequence[ExpertCard]) -> None:
 def is_shared(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], split: HeldOutSplit) -> bool:
     """Whether any domain was scored with all of these experts on the same tokens."""
     names = {card.name for card in cards}
-    shown = comparable([one for one in scores if one.split == split], cards)
+    shown = comparable([score for score in scores if score.split == split], cards)
     return len(names) in Counter(one.domain for one in shown).values()
 
 

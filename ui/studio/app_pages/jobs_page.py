@@ -100,7 +100,7 @@ def _show_audit() -> None:
         entries = list_entries(session)
     if entries:
         with st.expander("Audit log: who submitted, added, changed and deleted what", icon=":material/history:"):
-            show_table([_entry(one) for one in entries], "audit", "The newest entries of the audit log")
+            show_table([_entry(entry) for entry in entries], "audit", "The newest entries of the audit log")
 
 
 def _entry(entry: AuditCard) -> dict[str, object]:

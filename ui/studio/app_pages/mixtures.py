@@ -172,7 +172,7 @@ def _show_choice(cards: Mapping[str, MixtureCard]) -> None:
     with places[0]:
         name = choose_one(st.selectbox, "Mixture", list(cards), key="mixture")
     with places[1]:
-        others = [_NOBODY, *(one for one in cards if one != name)]
+        others = [_NOBODY, *(card for card in cards if card != name)]
         other = choose_one(st.selectbox, "Compare with", others, key="mixture.other")
     split = choose_split(places[2], "mixture.split", help="Which stored scores the perplexities come from.")
     if st.session_state.get("mixture.drawn", (name, split)) != (name, split):

@@ -240,7 +240,7 @@ def show_first_visit(have: Contents) -> None:
         st.caption("Text becomes domains, domains become experts. Nothing is downloaded.")
         if not have.unfinished and not have.experts:
             _offer_start()
-        for number, step in enumerate(first_steps(holdings, [one.name for one in have.domains], have.over), 1):
+        for number, step in enumerate(first_steps(holdings, [domain.name for domain in have.domains], have.over), 1):
             _show_step(number, step)
     with right:
         show_own_text("Meanwhile: paste a text", None, looks_of(have.experts), is_first=True)
@@ -330,8 +330,8 @@ def _show_picture(have: Contents, mixture: MixtureCard | None, looks: Looks, is_
 def _show_experts(have: Contents, mixture: MixtureCard | None, looks: Looks) -> None:
     shown = cards_to_show(have.experts, mixture)
     off = members_off(have.mixtures)
-    domains = {one.name: one for one in have.domains}
-    certified = {one.about_id for one in have.additions if one.findings.get("ok")}
+    domains = {domain.name: domain for domain in have.domains}
+    certified = {addition.about_id for addition in have.additions if addition.findings.get("ok")}
     scores, curves = scores_of(have.evaluations), curves_of(shown)
     measures = scores.measures(shown)
     odd = odd_measures(measures)

@@ -66,7 +66,7 @@ def _show_text(mixture: MixtureCard, cards: Mapping[str, MixtureCard]) -> None:
         request, text = sent
         model = cards.get(request.model)  # which may be gone by now
         with right:
-            parts = {one.expert: one.parts for one in model.members if one.parts} if model else {}
+            parts = {member.expert: member.parts for member in model.members if member.parts} if model else {}
             doing = "Reading the text (the first time also loads the experts)"
             if answer := read_text("posterior", request, text, doing):
                 _draw(answer, parts)
@@ -106,8 +106,10 @@ def _draw_evidence(mixture: MixtureCard) -> dict[str, Any]:
     """What the gate sees of the text, for this page only; nothing of a gate without evidence."""
     form = f"posterior.{mixture.id}"
     recall_gate(form, mixture.gate, _GATE, [_EVIDENCE])
-    questions = [one for one in setting_questions(mixture.gate["kind"], mixture.gate) if one.path[-1] == _EVIDENCE]
-    gate = {one.path[-1]: draw_evidence(form, one) for one in questions}
+    questions = [
+        question for question in setting_questions(mixture.gate["kind"], mixture.gate) if question.path[-1] == _EVIDENCE
+    ]
+    gate = {question.path[-1]: draw_evidence(form, question) for question in questions}
     note_gate(mixture.gate, {**mixture.gate, **gate}, _GATE)
     return gate
 

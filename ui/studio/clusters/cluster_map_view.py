@@ -108,9 +108,9 @@ def _show_selected(
         else:
             offer_domain(card, shown_map.num_inside(drawn), largest, drawn, only)
     elif ticked:
-        clusters = [one for one in card.clusters if one.name in ticked]
-        largest = max(clusters, key=lambda one: one.num_documents).number
-        offer_domain(card, sum(one.num_documents for one in clusters), largest, (), ticked)
+        clusters = [cluster for cluster in card.clusters if cluster.name in ticked]
+        largest = max(clusters, key=lambda cluster: cluster.num_documents).number
+        offer_domain(card, sum(cluster.num_documents for cluster in clusters), largest, (), ticked)
     elif point := click_target(_KEY):
         _show_document(card, shown_map.document(*point))
     elif matches is None:
@@ -126,11 +126,13 @@ def _show_table(card: ClusteringCard) -> list[str]:
             st.caption(f"The first {_MOST_BOXES} of {len(card.clusters)}; the command line takes any: --clusters.")
         with st.container(height=_HEIGHT if len(card.clusters) > 8 else "content"):
             return [
-                one.name
-                for one in card.clusters[:_MOST_BOXES]
+                cluster.name
+                for cluster in card.clusters[:_MOST_BOXES]
                 if st.checkbox(
-                    plain(f"{one.name}: {pluralize(one.num_documents, 'document')}; {listed(one.terms, 4)}"),
-                    key=f"cluster_map.tick.{one.id}",
+                    plain(
+                        f"{cluster.name}: {pluralize(cluster.num_documents, 'document')}; {listed(cluster.terms, 4)}"
+                    ),
+                    key=f"cluster_map.tick.{cluster.id}",
                 )
             ]
 

@@ -149,7 +149,11 @@ _ALL = "All of it"
 def show_grid(card: ClusteringCard) -> None:
     """Perplexities at every temperature and top-k of one mixture that weighs by nearness to these clusters."""
     with reading() as session:
-        ours = {one.name: one for one in mixtures.list_mixtures(session) if one.gate.get("clustering") == card.id}
+        ours = {
+            mixture.name: mixture
+            for mixture in mixtures.list_mixtures(session)
+            if mixture.gate.get("clustering") == card.id
+        }
     if not ours:
         why = "No mixture weighs its experts by nearness to these clusters yet."
         empty(why, "“Train on them” above trains a model on each cluster, and makes a mixture with such a gate.")
@@ -183,12 +187,12 @@ def show_training(card: ClusteringCard) -> None:
     """Which clusters have a domain and an expert, and the forms that make them."""
     rows = [
         {
-            "cluster": one.name,
-            "domain": one.domain or "none yet",
-            "experts": ", ".join(one.experts) or "none yet",
-            "stale": "stale" if one.stale else "",
+            "cluster": cluster.name,
+            "domain": cluster.domain or "none yet",
+            "experts": ", ".join(cluster.experts) or "none yet",
+            "stale": "stale" if cluster.stale else "",
         }
-        for one in card.clusters
+        for cluster in card.clusters
     ]
     show_table(rows, "cluster_experts", "Which clusters have a domain and an expert")
     offers = offers_now()
@@ -252,12 +256,16 @@ def _offer_stale(card: ClusteringCard, questions: Sequence[QuestionForm]) -> Non
 
 
 def _members(session: Any, mixture: str) -> list[ExpertCard]:
-    return [one for one in experts.list_experts(session) if mixture in one.mixtures]
+    return [expert for expert in experts.list_experts(session) if mixture in expert.mixtures]
 
 
 def _answers(mixture: str, members: Sequence[ExpertCard], questions: Sequence[QuestionForm]) -> dict[str, Any]:
     """The form's answers as they were for a mixture; the steps are those of all its models together."""
     first = members[0]
     options = {**first.config.get("training", {}), "name": mixture, "seed_model": first.seed}
-    options["num_steps"] = sum(one.config.get("training", {}).get("num_steps", 0) for one in members)
-    return {key_of(_FORM, one): options[one.path[-1]] for one in questions if options.get(one.path[-1]) is not None}
+    options["num_steps"] = sum(member.config.get("training", {}).get("num_steps", 0) for member in members)
+    return {
+        key_of(_FORM, question): options[question.path[-1]]
+        for question in questions
+        if options.get(question.path[-1]) is not None
+    }

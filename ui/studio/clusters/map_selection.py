@@ -68,7 +68,7 @@ def _propose_name(card: ClusteringCard, largest: int) -> None:
         return
     terms = card.clusters[largest].terms[:2] or [card.clusters[largest].name]
     with reading() as session:
-        taken = {*(one.name for one in list_corpora(session)), *offers_now()["domain"]}
+        taken = {*(corpus.name for corpus in list_corpora(session)), *offers_now()["domain"]}
     st.session_state[_NAME] = st.session_state[_PROPOSED] = free_name(" ".join(terms), taken)
 
 

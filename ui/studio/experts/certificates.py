@@ -99,7 +99,7 @@ def show_removal(mixture: str) -> None:
         _show_costs(answer, mixture)
     st.divider()
     expert = st.selectbox(
-        "Expert whose removal is certified", [one.expert for one in card.members], key="removal.expert"
+        "Expert whose removal is certified", [member.expert for member in card.members], key="removal.expert"
     )
     show_removal_certificates(expert, [mixture])
 
@@ -107,7 +107,7 @@ def show_removal(mixture: str) -> None:
 def _draw_retrained(card: MixtureCard) -> dict[str, str]:
     """Draws the choice of mixtures trained without a domain; returns the first one chosen for each domain."""
     with reading() as session:
-        offers = {one.domain: candidates(session, one.expert) for one in card.members if one.domain}
+        offers = {member.domain: candidates(session, member.expert) for member in card.members if member.domain}
     names = sorted({name for offered in offers.values() for name in offered})
     if not names:
         return {}

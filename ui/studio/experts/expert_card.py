@@ -123,7 +123,7 @@ def _show_member_removal(card: ExpertCard) -> None:
 
 def _show_deletion(card: ExpertCard) -> None:
     with reading() as session:
-        scored = [one.domain for one in perplexity_tables.list_evaluations(session, expert=card.name)]
+        scored = [evaluation.domain for evaluation in perplexity_tables.list_evaluations(session, expert=card.name)]
     lost = f"its weights and its scores on {listed(scored)}" if scored else "its weights"
     st.markdown(plain(f"Nothing depends on it. Deleting removes {lost}; this cannot be undone."))
     stays = _certificates(card)
@@ -253,15 +253,15 @@ def _show_scores(card: ExpertCard) -> None:
         return
     values = [
         {
-            "domain": one.domain,
-            "perplexity (per token)": one.perplexity,
-            "accuracy (%)": in_percent(one.accuracy),
-            "split": one.split,
-            "tokens": one.num_tokens,
-            "context (tokens)": one.block_size,
-            "scored": clock(one.created_at),
+            "domain": score.domain,
+            "perplexity (per token)": score.perplexity,
+            "accuracy (%)": in_percent(score.accuracy),
+            "split": score.split,
+            "tokens": score.num_tokens,
+            "context (tokens)": score.block_size,
+            "scored": clock(score.created_at),
         }
-        for one in scores
+        for score in scores
     ]
     show_table(values, f"scores_{card.id}", f"Perplexities of {card.name}")
 

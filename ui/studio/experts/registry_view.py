@@ -158,9 +158,11 @@ def read_registry(split: HeldOutSplit) -> ExpertRegistry:
             home=in_domain_scores(session, split),
             scored=scored_domains(session),
             split=split,
-            certified=frozenset(one.about_id for one in additions if one.about_id and one.findings.get("ok")),
+            certified=frozenset(
+                addition.about_id for addition in additions if addition.about_id and addition.findings.get("ok")
+            ),
             aliases=named,
-            domains={one.name: one for one in corpora.list_domains(session)},
+            domains={domain.name: domain for domain in corpora.list_domains(session)},
         )
 
 

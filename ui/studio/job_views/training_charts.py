@@ -95,9 +95,9 @@ def show_samples(job: JobCard, happened: Sequence[EventCard], points: Sequence[M
             st.caption(plain(why))
         return
     st.markdown("##### What it writes as it learns")
-    domains = list(dict.fromkeys(one["domain"] for samples in by_step.values() for one in samples))
+    domains = list(dict.fromkeys(sample["domain"] for samples in by_step.values() for sample in samples))
     domain = choose_one(st.selectbox, "Domain", domains, key=f"{key}.samples") if len(domains) > 1 else domains[0]
-    rows = [(step, one) for step, samples in by_step.items() for one in samples if one["domain"] == domain]
+    rows = [(step, sample) for step, samples in by_step.items() for sample in samples if sample["domain"] == domain]
     st.caption("The same beginning from held-out text at every step, sampled at temperature 0.7; no text is chosen.")
     st.text(f"{rows[0][1]['prompt']} …")
     losses = {point.step: point.value for point in points if point.name == f"dev_loss/{domain}"}
@@ -177,7 +177,7 @@ def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any], l
     """Perplexity over training tokens, of the targets and of the others on average; None before an evaluation."""
     learned, watched = [spec["domain"]] if "domain" in spec else list(spec["domains"]), _others(spec)
     curves = {
-        name: {one.step: perplexity_of(one.value) for one in points if one.name == f"{_PREFIX}{name}"}
+        name: {point.step: perplexity_of(point.value) for point in points if point.name == f"{_PREFIX}{name}"}
         for name in (*learned, *watched)
     }
     steps = sorted(set.intersection(*(set(curve) for curve in curves.values())))

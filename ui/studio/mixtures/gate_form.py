@@ -69,7 +69,7 @@ def kind_question(saved: Mapping[str, Any]) -> QuestionForm:
 def setting_questions(kind: str, saved: Mapping[str, Any]) -> list[QuestionForm]:
     """The settings of a gate. A setting that the saved gate also has begins with the saved value."""
     questions = config_questions(GROUP, gate_type(kind).config(kind))
-    return [replace(one, default=saved.get(one.path[-1], one.default)) for one in questions]
+    return [replace(question, default=saved.get(question.path[-1], question.default)) for question in questions]
 
 
 def draw_gate(form: str, saved: Mapping[str, Any], address: str = "") -> dict[str, Any]:
@@ -83,10 +83,10 @@ def draw_gate(form: str, saved: Mapping[str, Any], address: str = "") -> dict[st
     with st.expander("Gate settings", icon=":material/tune:"):
         kind = draw_widget(form, with_held_value(form, kind_question(saved)))
         gate = {"kind": kind} | {
-            one.path[-1]: draw_evidence(form, with_held_value(form, one))
-            if one.path[-1] == "evidence"
-            else draw_valid(form, one)
-            for one in with_clusterings(setting_questions(kind, saved))
+            clustering.path[-1]: draw_evidence(form, with_held_value(form, clustering))
+            if clustering.path[-1] == "evidence"
+            else draw_valid(form, clustering)
+            for clustering in with_clusterings(setting_questions(kind, saved))
         }
     if address:
         note_gate(saved, gate, address)

@@ -86,12 +86,14 @@ def _members_to_draw(mixture: MixtureCard) -> set[str]:
     if len(members) > MOST_DRAWN:
         search = st.text_input("Search its experts", key=f"mixture_search.{mixture.id}", placeholder="Name or domain")
         words = search.casefold().split()
-        matching = [one for one in members if all(word in f"{one.expert} {one.domain}".casefold() for word in words)]
+        matching = [
+            member for member in members if all(word in f"{member.expert} {member.domain}".casefold() for word in words)
+        ]
         members = sorted(matching, key=lambda one: not _controls_of(mixture, one)[0])[:MOST_DRAWN]
         st.caption(
             f"{len(members)} of {len(matching):,} experts are shown, those that are on first. Search for others."
         )
-    return {one.expert_id for one in members}
+    return {member.expert_id for member in members}
 
 
 def _controls_of(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:

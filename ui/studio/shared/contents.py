@@ -49,27 +49,27 @@ class Contents:
     def mixture(self) -> MixtureCard | None:
         """The mixture that the page is about until the best is measured: of most training domains, then the newest."""
         candidates = [one for one in self.mixtures if self.can_be_measured(one)] or self.mixtures
-        return max(candidates, key=lambda one: len(trained_domains(one)), default=None)
+        return max(candidates, key=lambda candidate: len(trained_domains(candidate)), default=None)
 
     def can_be_measured(self, mixture: MixtureCard) -> bool:
         """Whether every expert that takes part is scored on test text."""
-        scored = {one.expert for one in self.evaluations if one.split == "test"}
+        scored = {evaluation.expert for evaluation in self.evaluations if evaluation.split == "test"}
         active = [one.expert for one in mixture.members if takes_part(one)]
         return bool(active) and scored.issuperset(active)
 
     @property
     def is_scored(self) -> bool:
         """Whether a mixture can be measured: one of its experts is scored."""
-        scored = {one.expert for one in self.evaluations}
+        scored = {evaluation.expert for evaluation in self.evaluations}
         return any(member.expert in scored for mixture in self.mixtures for member in mixture.members)
 
     def aliases_of(self, mixture: str) -> list[str]:
         """The names besides its own that a mixture is served by."""
-        return [one.name for one in self.aliases if (one.kind, one.model) == ("mixture", mixture)]
+        return [alias.name for alias in self.aliases if (alias.kind, alias.model) == ("mixture", mixture)]
 
     def holdings(self) -> Holdings:
         """How many of each thing there are."""
-        scored = {one.expert for one in self.evaluations}
+        scored = {evaluation.expert for evaluation in self.evaluations}
         return Holdings(
             domains=len(self.domains),
             seeds=self.num_seeds,
@@ -116,7 +116,9 @@ def _known_experts() -> _Known:
     """The experts and their scores, read again when one is new, renamed, switched or scored, and from time to time."""
     known: _Known | None = st.session_state.get("overview.known")
     with reading() as session:
-        members = [(one.name, [member.expert for member in one.members]) for one in mixtures.list_mixtures(session)]
+        members = [
+            (mixture.name, [member.expert for member in mixture.members]) for mixture in mixtures.list_mixtures(session)
+        ]
         scored = perplexity_tables.newest_evaluation(session)
         state = (get_settings().root, experts.list_states(session), scored, members)
         if known is None or known.state != state or time.time() - known.read_at > READ_AGAIN_SECONDS:
@@ -163,7 +165,7 @@ _MEASURING = "The stored scores are being mixed."
 def mixture_of_page(have: Contents) -> MixtureCard | None:
     """The mixture that the numbers, the picture and the reading are about: the best one once it is measured."""
     best = _best_mean(have)
-    known = {one.name: one for one in have.mixtures}
+    known = {mixture.name: mixture for mixture in have.mixtures}
     return known[best.mixture] if isinstance(best, MixtureMean) else have.mixture
 
 
@@ -212,13 +214,13 @@ def _best_mean(have: Contents) -> MixtureMean | str:
 
     Where some can be compared with a baseline, it is the best of these.
     """
-    several = [one for one in have.mixtures if sum(map(headlines.takes_part, one.members)) > 1]
+    several = [mixture for mixture in have.mixtures if sum(map(headlines.takes_part, mixture.members)) > 1]
     mixtures = [one for one in several if have.can_be_measured(one)][:MOST_MIXTURES]
     if not mixtures:
         return ""
-    tokenizers = {one.name: one.tokenizer_sha256 for one in have.experts}
-    newest = max((one.created_at for one in have.evaluations), default=0.0)
-    request = (tuple(one.model_dump_json() for one in mixtures), len(have.evaluations), newest)
+    tokenizers = {expert.name: expert.tokenizer_sha256 for expert in have.experts}
+    newest = max((evaluation.created_at for evaluation in have.evaluations), default=0.0)
+    request = (tuple(mixture.model_dump_json() for mixture in mixtures), len(have.evaluations), newest)
     call = poll("overview.best", request, lambda: _measure(mixtures, tokenizers))
     if not call.is_done():
         return _MEASURING
@@ -230,7 +232,7 @@ def _best_mean(have: Contents) -> MixtureMean | str:
 
 def _measure(mixtures: Sequence[MixtureCard], tokenizers: Mapping[str, str]) -> list[MixtureMean]:
     client = kept_client(get_settings())
-    answers = [(one, client.ask(MixRequest(mixture=one.name, split="test"))) for one in mixtures]
+    answers = [(mixture, client.ask(MixRequest(mixture=mixture.name, split="test"))) for mixture in mixtures]
     means = [
         headlines.trained_rows(one, answer.domains, tokenizers.get(one.members[0].expert, ""))
         for one, answer in answers

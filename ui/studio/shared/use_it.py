@@ -24,7 +24,7 @@ def show_use(model: str, kind: str, is_enabled: bool = True) -> None:
     if not is_enabled:
         st.warning("It is disabled: the API server answers for it after it is enabled.")
     with reading() as session:
-        names = [one.name for one in list_aliases(session) if (one.kind, one.model) == (kind, model)]
+        names = [alias.name for alias in list_aliases(session) if (alias.kind, alias.model) == (kind, model)]
     if names:
         called = st.selectbox(
             "Called by", [model, *names], key=f"use.{kind}.{model}", help="An alias can be moved to another model."
@@ -96,7 +96,7 @@ def _show_form(model: str) -> None:
 
 
 def _show_family(every: list[AliasCard], own_aliases: list[AliasCard]) -> None:
-    stems = {_stem(one.name) for one in own_aliases}
+    stems = {_stem(alias.name) for alias in own_aliases}
     family = [one for one in every if _stem(one.name) in stems]
     if len(family) > len(own_aliases):
         rows = [{"alias": one.name, "means": one.model, "since": clock(one.updated_at)} for one in family]

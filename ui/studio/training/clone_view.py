@@ -59,7 +59,11 @@ def clone_of(job: JobCard, offers: Offers, taken: Collection[str]) -> Clone:
 def _own_values(spec: Any, content: Mapping[str, Any], offers: Offers) -> dict[str, list[str]]:
     """Lists of names that no form offers, such as ids of documents: the job's own can be taken away."""
     questions = questions_of(spec, offers)
-    lists = [one.path[0] for one in questions if one.answer_type == "names" and len(one.path) == 1 and not one.choices]
+    lists = [
+        question.path[0]
+        for question in questions
+        if question.answer_type == "names" and len(question.path) == 1 and not question.choices
+    ]
     return {name: [str(one) for one in content.get(name) or ()] for name in lists if name not in offers}
 
 
@@ -92,7 +96,9 @@ def read_clone(job_id: str, offers: Offers) -> Clone | None:
     with explain_problems(), reading() as session:
         job = get_job(session, job_id)
         taken = {*offers["mixture"], *offers["experts"], *offers["seed_model"]}
-        taken |= {one.name for one in list_clusterings(session)} | {one.name for one in list_corpora(session)}
+        taken |= {clustering.name for clustering in list_clusterings(session)} | {
+            corpus.name for corpus in list_corpora(session)
+        }
         taken |= {name.partition("/")[0] for name in offers["experts"]}
         return clone_of(job, offers, taken)
     return None

@@ -60,17 +60,20 @@ def show_have() -> list[str] | tuple[str, dict[str, str]] | None:
 def _show_domains(*, is_chat: bool) -> list[str] | None:
     with reading() as session:
         trained = {name for expert in list_experts(session) for name in expert.domains}
-        domains = [one for one in list_domains(session) if (one.format == "chat") == is_chat]
+        domains = [domain for domain in list_domains(session) if (domain.format == "chat") == is_chat]
     domains.sort(key=lambda one: one.name in trained)  # what has no expert yet comes first
-    names = [one.name for one in domains]
+    names = [domain.name for domain in domains]
     _choose_imported(names)
     chosen, goes_on = list[str](), False
     if names:
         key = f"{_DOMAINS}.{'chat' if is_chat else 'text'}"
         st.session_state[key] = [name for name in st.session_state.get(key, _usual(domains)) if name in names]
-        labels = {one.name: plain(f"{one.name} (novel)" if one.role == "novel" else one.name) for one in domains}
+        labels = {
+            domain.name: plain(f"{domain.name} (novel)" if domain.role == "novel" else domain.name)
+            for domain in domains
+        }
         chosen = list(st.pills("Domains", names, selection_mode="multi", key=key, format_func=labels.__getitem__))
-        st.caption(plain(_describe_domains([one for one in domains if one.name in chosen])))
+        st.caption(plain(_describe_domains([domain for domain in domains if domain.name in chosen])))
         label = plain(f"Continue with {listed(chosen, 3)}" if chosen else "Continue")
         icon = ":material/arrow_forward:"
         goes_on = st.button(label, type="primary", key="train.continue", icon=icon, disabled=not chosen)
@@ -84,7 +87,7 @@ def _show_domains(*, is_chat: bool) -> list[str] | None:
 
 def _usual(domains: Sequence[DomainCard]) -> list[str]:
     """The newest domain to train on; none where there are only novel ones, which are held back to measure on."""
-    known = [one for one in domains if one.role != "novel"]
+    known = [domain for domain in domains if domain.role != "novel"]
     return [max(known, key=lambda one: one.created_at).name] if known else []
 
 
@@ -106,14 +109,14 @@ def _choose_imported(names: Sequence[str]) -> None:
 
 def _describe_domains(domains: Sequence[DomainCard]) -> str:
     return " · ".join(
-        f"{one.name}: {pluralize(one.num_documents, 'document')}, {size(one.num_bytes)}, {one.num_words:,} words"
-        for one in domains[:6]
+        f"{text.name}: {pluralize(text.num_documents, 'document')}, {size(text.num_bytes)}, {text.num_words:,} words"
+        for text in domains[:6]
     )
 
 
 def _show_clusters() -> None:
     with reading() as session:
-        names = [one.name for one in list_clusterings(session)]
+        names = [clustering.name for clustering in list_clusterings(session)]
     if names:
         st.caption(
             plain(f"Clusterings: {listed(names)}. A model is trained on each cluster, and they are mixed (C-BTM).")

@@ -241,7 +241,7 @@ def what_stays(session: Session, mixture: str, removed: Expert) -> str:
     """
     if removed.domain is None:
         return ""
-    remaining = [one.expert for one in mixture_row(session, mixture).members if one.expert is not removed]
+    remaining = [member.expert for member in mixture_row(session, mixture).members if member.expert is not removed]
     if any(one.base_id == removed.base_id for one in remaining):
         sentence = _base_sentence(session, removed, removed.domain)
     else:

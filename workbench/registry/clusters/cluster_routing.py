@@ -107,7 +107,7 @@ def gate_complaints(session: Session, gate: GateConfig, experts: Sequence[Expert
     if complaints := route_complaints(session, gate, homes_of(experts)):
         return complaints
     clustering = clustering_of(gate)
-    if clustering and not {one.domain_id for one in experts} & set(cluster_numbers(session, clustering)):
+    if clustering and not {expert.domain_id for expert in experts} & set(cluster_numbers(session, clustering)):
         name = session.get_one(Clustering, clustering).name
         return [f"No expert can be weighed by nearness: none is of a cluster of “{name}”."]
     return []

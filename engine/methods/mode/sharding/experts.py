@@ -91,7 +91,7 @@ class _ExpertServer:
             for number, branches in enumerate(zip(*rows, strict=True)):
                 x_BTD = self.wire.receive_tensor(like, shape)().requires_grad_(learning and number > 0)
                 with torch.autocast(device.type, torch.bfloat16) if bf16 else nullcontext():
-                    answers = [_answer(one.train(training), x_BTD, given, named) for one in branches]
+                    answers = [_answer(branch.train(training), x_BTD, given, named) for branch in branches]
                 answers_SBTD = torch.stack(answers).to(like.dtype)
                 self.wire.send_tensor(answers_SBTD)
                 if learning:

@@ -120,6 +120,6 @@ class ModeTraining(PartsTraining):
         if self._used == 1:
             super().write(folder)
             return
-        parts = {one.name: (one.shape, part_path(self.folder, one.key)) for one in self.part_set.experts}
+        parts = {expert.name: (expert.shape, part_path(self.folder, expert.key)) for expert in self.part_set.experts}
         base_sha256 = str(self.part_set.base.sha256)
         assemble("mode", parts, folder, base_sha256=base_sha256, tokenizer_sha256=self.tokenizer.sha256)

@@ -51,7 +51,7 @@ def near(num_experts: int) -> Tensor:
 
 def reordered(answered: Answered, order: list[int]) -> Answered:
     parts = (answered.test, answered.permuted, answered.validation)
-    return Answered(*(Answers(one.scores_ENOT[order], one.labels_N, one.divisors_O) for one in parts))
+    return Answered(*(Answers(part.scores_ENOT[order], part.labels_N, part.divisors_O) for part in parts))
 
 
 def nearness(weights_EN: Tensor) -> Nearness:
@@ -102,7 +102,7 @@ def test_performance_routing_is_a_softmax_over_accuracies() -> None:
     accuracies = trial.is_right_EN.mean(1).tolist()
     total = sum(map(math.exp, accuracies))
     weights_E = fixed_by_performance(trial, 3, None).exp()[:, 0]
-    assert weights_E.tolist() == pytest.approx([math.exp(one) / total for one in accuracies])
+    assert weights_E.tolist() == pytest.approx([math.exp(accuracy) / total for accuracy in accuracies])
 
 
 def test_updating_knows_only_what_came_before() -> None:

@@ -37,8 +37,8 @@ class There(Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        for one in tree_leaves((args, kwargs)):
-            if isinstance(one, Tensor) and not isinstance(one, There) and one.dim():
+        for leave in tree_leaves((args, kwargs)):
+            if isinstance(leave, Tensor) and not isinstance(leave, There) and leave.dim():
                 raise RuntimeError(f"{func} was given tensors of two devices.")
         result = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
         if func is _COPY and kwargs.get("device", DEVICE) != DEVICE:

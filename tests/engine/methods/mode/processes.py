@@ -62,7 +62,7 @@ class Shown:
 
     @property
     def experts(self) -> dict[str, Tensor]:
-        return {name: one for tensors in self.tensors[1:] for name, one in tensors.items()}
+        return {name: tensor for tensors in self.tensors[1:] for name, tensor in tensors.items()}
 
 
 def together(plan: Plan) -> Shown:
@@ -121,6 +121,6 @@ def _other(rank: int, plan: Plan) -> dict[str, Tensor]:
 
 def seen(model: ModeModel) -> dict[str, Tensor]:
     """All experts' tensors and their gradients, by expert."""
-    named = {name: one for key in model.keys for name, one in model.expert_parameters(key).items()}
+    named = {name: parameter for key in model.keys for name, parameter in model.expert_parameters(key).items()}
     gradients = {f"gradient {name}": one.grad for name, one in named.items() if one.grad is not None}
     return {name: one.detach().contiguous() for name, one in named.items()} | gradients

@@ -21,7 +21,7 @@ def pass_of(model: ModeModel) -> tuple[Tensor, dict[str, Tensor]]:
     mask = (torch.arange(12) >= torch.tensor([0, 5, 9])[:, None]).long()
     logits, _ = model(some_ids(), KEYS, None, mask)
     (logits.logsumexp(-1) * mask).mean().backward()
-    named = {name: one.grad for key in KEYS for name, one in model.expert_parameters(key).items()}
+    named = {name: parameter.grad for key in KEYS for name, parameter in model.expert_parameters(key).items()}
     return logits.detach(), {name: grad for name, grad in named.items() if grad is not None}
 
 
@@ -59,6 +59,6 @@ def test_an_update_is_clipped_over_all_devices() -> None:
 def update(model: ModeModel) -> None:
     """One step of plain descent at the rate 1, so that it is as long as the clip."""
     pass_of(model)
-    parameters = [one for key in KEYS for one in model.expert_parameters(key).values()]
+    parameters = [parameter for key in KEYS for parameter in model.expert_parameters(key).values()]
     config = TrainingConfig(num_steps=1, learning_rate=1.0, warmup=0, clip=CLIP)
     clip_and_step(torch.optim.SGD(parameters, foreach=False), [GradientGroup(parameters)], 0, config)

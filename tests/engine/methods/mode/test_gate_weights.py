@@ -51,8 +51,8 @@ def shown(
         PROMPT,  # type: ignore[arg-type]
         SamplingConfig(max_tokens=12, seed=3),
     )
-    tokens = [one for one in events if isinstance(one, Token)]
-    return [tokenizer.bos_id, *tokenizer.encode(PROMPT), *(one.id for one in tokens)], tokens
+    tokens = [event for event in events if isinstance(event, Token)]
+    return [tokenizer.bos_id, *tokenizer.encode(PROMPT), *(token.id for token in tokens)], tokens
 
 
 @pytest.mark.parametrize("kind", ["posterior", "fixed"])
@@ -118,7 +118,7 @@ def test_an_expert_that_sleeps_has_none_and_after_waking_those_it_would_have_had
     events = generate(
         ensemble, ["both", "news"], TakingTurns(turn), tokenizer, PROMPT, SamplingConfig(max_tokens=14, seed=1)
     )
-    tokens = [one for one in events if isinstance(one, Token)]
+    tokens = [event for event in events if isinstance(event, Token)]
     ids = [tokenizer.bos_id, *tokenizer.encode(PROMPT), *(one.id for one in tokens)]
     expected_KPT, num_awake = plain(ids), 0
     for place, token in enumerate(tokens, len(ids) - len(tokens)):

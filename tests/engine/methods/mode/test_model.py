@@ -128,8 +128,8 @@ def test_an_expert_comes_in_the_mode_that_the_model_is_in(is_training: bool) -> 
     model.training = is_training
     model.add_expert("law", SHAPE)
     model.add_expert("code", SHAPE, model.expert_state("law"))
-    modules = [one for key in model.keys for branch in model.branches(key) for one in branch.modules()]
-    assert {one.training for one in modules} == {is_training}
+    modules = [module for key in model.keys for branch in model.branches(key) for module in branch.modules()]
+    assert {module.training for module in modules} == {is_training}
 
 
 @every_family

@@ -227,7 +227,7 @@ def test_a_training_with_experts_elsewhere_is_the_training_here(
     expected = learnt(model, [], replace(training_data, folder=tmp_path / "theirs"))
     assert not any(shown.errors)
     torch.testing.assert_close(shown.tensors[0]["losses"], expected["losses"], rtol=2e-6, atol=0)
-    weights = {name: one for name, one in shown.experts.items() if not name.startswith("gradient ")}
+    weights = {name: expert for name, expert in shown.experts.items() if not name.startswith("gradient ")}
     assert_close(weights, {name: one for name, one in seen(model).items() if name in weights}, 1e-4)
     ours, theirs = moments(*(tmp_path / "many").glob("own-*/experts/*")), moments(tmp_path / "theirs")
     assert_close(ours, theirs, 1e-4)  # they are as large as the clip makes them
@@ -266,8 +266,8 @@ def test_the_backbones_process_never_holds_a_tensor_of_an_expert_and_theirs_none
 def test_a_process_with_experts_forgets_the_backbone_and_no_expert(family: str) -> None:
     model, full = mode_model(["law", "code"], family), mode_model(["law", "code"], family)
     model.free_backbone()
-    experts = {id(one) for key in model.keys for one in model.expert_parameters(key).values()}
-    assert {one.device.type for one in model.parameters() if id(one) not in experts} == {"meta"}
+    experts = {id(parameter) for key in model.keys for parameter in model.expert_parameters(key).values()}
+    assert {parameter.device.type for parameter in model.parameters() if id(parameter) not in experts} == {"meta"}
     for key in model.keys:
         assert all(torch.equal(one, full.expert_state(key)[name]) for name, one in model.expert_state(key).items())
 

@@ -97,8 +97,8 @@ def test_an_expert_that_copies_its_full_block_starts_as_the_backbone_and_learns_
     logits = model(ids, ["law"])[0]
     assert torch.equal(logits, plain_logits(lm, ids))
     logits.logsumexp(-1).mean().backward()
-    layers = [one for name, one in model.expert_parameters("law").items() if ".layers." in name]
-    assert sum(bool((one.grad != 0).any()) for one in layers) > 0.9 * len(layers)
+    layers = [parameter for name, parameter in model.expert_parameters("law").items() if ".layers." in name]
+    assert sum(bool((layer.grad != 0).any()) for layer in layers) > 0.9 * len(layers)
 
 
 @pytest.mark.parametrize("learning", ["experts", "gates"])
@@ -108,7 +108,7 @@ def test_what_learns_separately_is_in_training_mode(learning: Learning) -> None:
     modes = {name for name, one in model.named_modules() if one.training}
     assert modes == {name for name, _ in model.named_modules() if ".experts.law" in name and learning == "experts"}
     assert active.training
-    assert not any(one.training for one in active.eval().modules())
+    assert not any(module.training for module in active.eval().modules())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -222,7 +222,7 @@ def held_out(model: ModeModel, active: ActiveParts, texts) -> float:
     """The mean loss on all held-out text."""
     model.eval()
     excerpts = [eval_sample(text.dev.array.astype("int64"), 16) for text in texts]
-    return -sum(float(score_text(active, active.keys[0], one).mean()) for one in excerpts) / len(excerpts)
+    return -sum(float(score_text(active, active.keys[0], excerpt).mean()) for excerpt in excerpts) / len(excerpts)
 
 
 def test_a_training_in_bf16_learns_too(make_texts, tmp_path: Path) -> None:

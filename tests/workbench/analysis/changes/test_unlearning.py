@@ -162,7 +162,7 @@ def test_of_a_mixture_of_experts_that_is_one_model_nothing_is_shared(world: Worl
 def mode_expert(world: World, name: str, *domains: str, composed_of: tuple[Any, ...] = ()) -> Any:
     own = {"domain_id": None} if len(domains) > 1 else {}
     config = {
-        "parts": [{"name": one, "domain": one, "domains": list(domains)} for one in domains],
+        "parts": [{"name": domain, "domain": domain, "domains": list(domains)} for domain in domains],
         "composed_of": [{"id": one.id, "name": one.name} for one in composed_of],
         "domains": list(domains),
         "learning": "experts",

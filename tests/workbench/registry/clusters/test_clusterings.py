@@ -45,7 +45,7 @@ def clustering(world: World, *clusters: ClusterFacts) -> ClusteringCard:
         config={},
         num_fitted=5,
         metrics={"costs": [1.0]},
-        sources=[{"id": one.id, "name": one.name, "data_sha256": one.data_sha256} for one in domains],
+        sources=[{"id": domain.id, "name": domain.name, "data_sha256": domain.data_sha256} for domain in domains],
         clusters=clusters or [facts("court", "judge", "law"), facts("vote", "party")],
         artifact=world.artifact(),
     )
@@ -68,7 +68,7 @@ def edit(world: World, *clusters: ClusterFacts) -> ClusteringCard:
 
 def test_clusters_are_called_after_their_terms_and_never_alike(world: World) -> None:
     card = clustering(world, *[facts("law", "court")] * 2, facts(), facts("1984"), facts("a,b", "#NUMBER"))
-    assert [one.name for one in card.clusters] == ["law court", "law court #1", "#2", "1984 #3", "ab NUMBER"]
+    assert [cluster.name for cluster in card.clusters] == ["law court", "law court #1", "#2", "1984 #3", "ab NUMBER"]
     assert card.num_documents == 50
     assert list_clusterings(world.session) == [get_clustering(world.session, "topics")]
 
@@ -76,16 +76,16 @@ def test_clusters_are_called_after_their_terms_and_never_alike(world: World) -> 
 def test_a_part_whose_numbered_name_another_cluster_has_is_counted_on(world: World) -> None:
     clustering(world, *[facts("law", "court")] * 3)
     merged = edit(world, facts("law", "court", before=0, changed=True), facts("law", "court", before=2))
-    assert [one.name for one in merged.clusters] == ["law court", "law court #2"]
+    assert [cluster.name for cluster in merged.clusters] == ["law court", "law court #2"]
     parts = [facts("law", "court", before=0, changed=True), facts("law", "court", before=1), facts("law", "court")]
-    assert [one.name for one in edit(world, *parts).clusters] == ["law court", "law court #2", "law court #2.2"]
+    assert [cluster.name for cluster in edit(world, *parts).clusters] == ["law court", "law court #2", "law court #2.2"]
 
 
 def test_a_cluster_is_retrieved_by_number_and_name(world: World) -> None:
     clustering(world)
     files = clustering_files(world.session, world.storage, "topics")
     assert [files.number(one) for one in ("0", "1", "vote party")] == [0, 1, 1]
-    assert [one.name for one in files.sources] == ["law", "news"]
+    assert [source.name for source in files.sources] == ["law", "news"]
     for wrong in ("2", "-1", "moon", ""):
         with pytest.raises(NotFoundError, match="Known: 0 \\(court judge law\\), 1 \\(vote party\\)"):
             files.number(wrong)
@@ -117,7 +117,7 @@ def test_a_cluster_named_by_its_id_is_that_one_whatever_its_number_is_now(world:
     _, second, third = clustering(world, facts("a"), facts("b"), facts("c")).clusters
     edit(world, facts("a", "b", before=0, changed=True), facts("c", before=2))
     card = describe_cluster(world.session, third.id, "third", "mine")
-    assert [(one.id, one.name, one.notes) for one in card.clusters][1:] == [(third.id, "third", "mine")]
+    assert [(cluster.id, cluster.name, cluster.notes) for cluster in card.clusters][1:] == [(third.id, "third", "mine")]
     with pytest.raises(BadSpecError, match="was merged into another one"):
         describe_cluster(world.session, second.id, "second", "")
     with pytest.raises(BadSpecError, match="is already called “third”"):
@@ -131,8 +131,10 @@ def test_an_edit_keeps_the_rows_that_stay_with_names_notes_and_domains(world: Wo
     change_cluster(world.session, "topics", "2", notes="mine")
     before = get_clustering(world.session, "topics")
     after = edit(world, facts("a", "b", before=0, changed=True), facts("c", before=2), facts("d"))
-    assert [one.id for one in after.clusters[:2]] == [before.clusters[0].id, before.clusters[2].id]
-    assert [(one.number, one.name, one.notes, one.domain, one.stale) for one in after.clusters] == [
+    assert [cluster.id for cluster in after.clusters[:2]] == [before.clusters[0].id, before.clusters[2].id]
+    assert [
+        (cluster.number, cluster.name, cluster.notes, cluster.domain, cluster.stale) for cluster in after.clusters
+    ] == [
         (0, "a", "", "topics/0", True),
         (1, "third", "mine", "topics/2", False),
         (2, "d", "", None, False),
@@ -145,11 +147,11 @@ def test_experts_are_stale_when_their_cluster_changed_or_is_gone_and_no_others(w
     for domain in with_domains(world).values():
         world.expert(f"on {domain}", domain)
     world.expert("on law", "law")
-    assert not any(one.stale for one in experts.list_experts(world.session))
+    assert not any(expert.stale for expert in experts.list_experts(world.session))
     card = edit(world, facts("a", "b", before=0, changed=True), facts("c", before=2))  # the second was merged away
-    stale = [one.name for one in experts.list_experts(world.session) if one.stale]
+    stale = [expert.name for expert in experts.list_experts(world.session) if expert.stale]
     assert stale == card.stale_experts == ["on topics/0", "on topics/1"]
-    assert [one.experts for one in card.clusters] == [["on topics/0"], ["on topics/2"]]
+    assert [cluster.experts for cluster in card.clusters] == [["on topics/0"], ["on topics/2"]]
 
 
 def test_changed_clusters_get_new_domains_under_free_names(world: World) -> None:
@@ -158,8 +160,8 @@ def test_changed_clusters_get_new_domains_under_free_names(world: World) -> None
     assert domain_names(world.session, clustering_row(world.session, "topics")) == {}
     edit(world, facts("a", before=0, changed=True), facts("b", before=1))
     assert with_domains(world) == {0: "topics/0.2"}
-    assert [one.name for one in corpora.list_corpora(world.session)] == ["library", "topics", "topics 2"]
-    assert not any(one.stale for one in get_clustering(world.session, "topics").clusters)
+    assert [corpus.name for corpus in corpora.list_corpora(world.session)] == ["library", "topics", "topics 2"]
+    assert not any(cluster.stale for cluster in get_clustering(world.session, "topics").clusters)
 
 
 def test_a_former_domain_is_of_the_cluster_it_was_made_of_and_a_merge_carries_it_over(world: World) -> None:
@@ -198,7 +200,7 @@ def test_a_source_whose_text_is_another_is_gone(world: World) -> None:
     clustering(world)
     corpora.domain_row(world.session, "news").data_sha256 = "f" * 64
     files = clustering_files(world.session, world.storage, "topics")
-    assert [one.kept is None for one in files.sources] == [False, True]
+    assert [source.kept is None for source in files.sources] == [False, True]
 
 
 def test_a_clustering_in_use_says_who_needs_it(world: World) -> None:
@@ -231,4 +233,4 @@ def test_a_cluster_outlives_its_domain(world: World) -> None:
     clustering(world)
     with_domains(world)
     corpora.delete_corpus(world.session, "topics")
-    assert [one.domain for one in get_clustering(world.session, "topics").clusters] == [None, None]
+    assert [cluster.domain for cluster in get_clustering(world.session, "topics").clusters] == [None, None]
