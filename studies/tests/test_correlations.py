@@ -8,7 +8,7 @@ from scipy import stats
 
 from engine.statistics.bootstrap import Draws
 from engine.statistics.estimates import Estimate, Floats, student_mean
-from workbench_studies.core.correlations import correlation_of_pairs, correlation_of_points, share
+from workbench_studies.core.averages import correlation_of_pairs, correlation_of_points, share
 
 
 def table_of(traits_D: Floats, draw: np.random.Generator, noise: float) -> Floats:

@@ -8,7 +8,7 @@ import pytest
 
 from engine.errors import EngineError
 from engine.models.flops import Shape, training_flops
-from workbench_studies.cbtm.efficiency import MeasuredCost, cost_of, elm_flops, narayanan_flops, speedup
+from workbench_studies.cbtm.tables import MeasuredCost, cost_of, elm_flops, narayanan_flops, speedup
 
 DENSE = [MeasuredCost(20.0, 1e18), MeasuredCost(16.0, 4e18), MeasuredCost(14.0, 16e18)]
 

@@ -25,13 +25,13 @@ from workbench_studies.demix.names import (
     CODE,
     GRID,
     PAPER,
+    ReplicateDemix,
     System,
     demix_dapt,
     dense_dapt,
     single_expert,
     system,
 )
-from workbench_studies.demix.spec import ReplicateDemix
 from workbench_studies.papers.demix_plan import steps
 from workbench_studies.papers.todays_rule import mark_implied
 

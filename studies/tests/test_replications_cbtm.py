@@ -18,8 +18,7 @@ from workbench.kinds.training.mixtures import AverageExperts, MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import reading, transaction
-from workbench_studies.cbtm.names import DENSE, DENSE_AT_LESS, SIZES, CbtmRun, arms_of, balanced, shared
-from workbench_studies.cbtm.spec import ReplicateCbtm
+from workbench_studies.cbtm.names import DENSE, DENSE_AT_LESS, SIZES, CbtmRun, ReplicateCbtm, arms_of, balanced, shared
 from workbench_studies.papers.catalog import plan
 from workbench_studies.running.submission import changed, jobs_of, replications, spec_for_domains, submit_replication
 

@@ -15,9 +15,8 @@ from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.database import reading, transaction
 from workbench.schema.tables import Job
 from workbench_studies.core.spec import Replicate
-from workbench_studies.mode.arms import SIZES
+from workbench_studies.mode.arms import SIZES, ReplicateMode
 from workbench_studies.mode.names import ModeRun, roles
-from workbench_studies.mode.spec import ReplicateMode
 from workbench_studies.papers.catalog import plan
 from workbench_studies.running.submission import changed, jobs_of, spec_for_domains, submit_replication
 

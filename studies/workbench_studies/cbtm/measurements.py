@@ -23,13 +23,13 @@ from workbench_studies.cbtm.names import (
     TEMPERATURES,
     Arm,
     CbtmRun,
+    ReplicateCbtm,
     System,
     single_model,
     smaller,
     smaller_arms,
     sparse,
 )
-from workbench_studies.cbtm.spec import ReplicateCbtm
 from workbench_studies.core.averages import Counted
 from workbench_studies.core.calibration import Fit, fit
 from workbench_studies.core.findings import Row, interval_columns

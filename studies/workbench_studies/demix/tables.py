@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from workbench_studies.core.calibration import comparison, fit_row
-from workbench_studies.core.curves import Curve, crossing, mean_curve
 from workbench_studies.core.findings import Row, interval_columns, num_documents, text_rows
 from workbench_studies.core.shapes import ratios_of
 from workbench_studies.demix.measurements import Belief, DemixMeasurements
@@ -30,7 +29,15 @@ from workbench_studies.demix.names import (
     single_expert,
     system,
 )
-from workbench_studies.demix.specifications import SplitWords, TrainedModel, model_rows, word_rows
+from workbench_studies.demix.specifications import (
+    Curve,
+    SplitWords,
+    TrainedModel,
+    crossing,
+    mean_curve,
+    model_rows,
+    word_rows,
+)
 
 STABLE_AFTER = 50  # blocks, “usually” (§A.6)
 SETTLED = 0.05  # a mean posterior is stable when no share moves further than this

@@ -16,10 +16,10 @@ from ui.cli.verbs import Column, lists
 from ui.errors import BadUsageError
 from workbench.formatting.number_format import number
 from workbench.formatting.shell_command import shell_command
-from workbench_studies.cbtm.spec import ReplicateCbtm
+from workbench_studies.cbtm.names import ReplicateCbtm
 from workbench_studies.core.sizes import SEEDS, SizeName
 from workbench_studies.core.spec import Replicate
-from workbench_studies.demix.spec import ReplicateDemix
+from workbench_studies.demix.names import ReplicateDemix
 from workbench_studies.front.replication_jobs import (
     SIZE,
     cards_of,
@@ -30,7 +30,7 @@ from workbench_studies.front.replication_jobs import (
     state_words,
 )
 from workbench_studies.front.replication_reports import Keeping, files_of, findings_of, newest, overview
-from workbench_studies.mode.spec import ReplicateMode
+from workbench_studies.mode.arms import ReplicateMode
 
 if TYPE_CHECKING:
     from workbench_studies.papers.forecast import Forecast

@@ -13,8 +13,8 @@ from engine.statistics.estimates import Estimate
 from workbench_studies.core.averages import Averages, Hits, Place
 from workbench_studies.core.measurements import Measurements, ScoredText, Scores
 from workbench_studies.core.verdicts import NEAR_CHANCE
+from workbench_studies.mode.arms import ReplicateMode
 from workbench_studies.mode.names import BACKBONE, Arm, trained_on
-from workbench_studies.mode.spec import ReplicateMode
 
 _ROUNDING = 1e-9  # between means of the same accuracies over different numbers of seeds
 
