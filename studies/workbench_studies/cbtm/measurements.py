@@ -87,7 +87,7 @@ class CbtmMeasurements(Measurements):
 
     def perplexity(self, system: System, *, with_novel: bool = True) -> Row:
         """The average over training domains with its interval, and that over novel ones, as columns."""
-        own = interval_columns(self.resampled.average(system, self.subject.domains))
+        own = interval_columns(self.average(system, self.subject.domains))
         return own | ({"novel domains": self.value(system, self.subject.novel)} if with_novel else {})
 
     def against(self, lower: Hashable, higher: Hashable, domains: Sequence[str]) -> str:

@@ -108,7 +108,7 @@ def _ours(measured: DemixMeasurements) -> Row:
 
 def _averages(measured: DemixMeasurements) -> dict[str, list[Row]]:
     """Tables of averages over domains, with their intervals; the paper's are by the size of its models."""
-    subject, average, sizes = measured.subject, measured.resampled.average, PRINTED["sizes"]
+    subject, average, sizes = measured.subject, measured.average, PRINTED["sizes"]
     texts = {"training": subject.domains, "novel": subject.novel}
     both: dict[Variant, tuple[int, str]] = {
         "cached": (len(subject.domains), "8"),
@@ -154,7 +154,7 @@ def _by_reading(measured: DemixMeasurements, table: str, domains: Sequence[str])
     for reading in (PAPER, CODE, CALIBRATED):
         for mode, printed in PRINTED[table].items():
             if reading == PAPER or mode in READ_MODES:
-                result = measured.resampled.average(system(mode, reading), domains)
+                result = measured.average(system(mode, reading), domains)
                 yield {
                     "system": WORDS[mode],
                     "reading": str(reading) if mode in READ_MODES else "",
