@@ -27,9 +27,9 @@ from engine.methods.registry import get_method  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.text.blocks import Tokens  # noqa: E402
 from engine.training.data import DomainText  # noqa: E402
-from engine.training.inspection import TrainingTensors, observed_by  # noqa: E402
 from engine.training.loop import train  # noqa: E402
-from engine.training.low_bits import stochastic_round  # noqa: E402
+from engine.training.memory import TrainingTensors, observed_by  # noqa: E402
+from engine.training.optimizer import stochastic_round  # noqa: E402
 from harness.benchmark import Figure, Options, report  # noqa: E402
 
 SIZES = {"steps": (200, 4), "seeds": ([0, 1, 2], [0])}
@@ -72,7 +72,7 @@ def measure(seed: Path, name: str, num_steps: int, number: int, folder: Path) ->
     )
     loss, size, began = 0.0, 0.0, time.process_time()
     how = _to_the_nearest if "nearest" in name else stochastic_round
-    rounding = patch("engine.training.low_bits.stochastic_round", how)
+    rounding = patch("engine.training.optimizer.stochastic_round", how)
     with observed_by(held.append), rounding:
         for event in train(model, [text()], config, folder):
             if isinstance(event, Evaluated) and event.step == num_steps:

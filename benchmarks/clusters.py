@@ -20,10 +20,13 @@ from typing import Any  # noqa: E402
 import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
-from engine.clusters.balanced_assignment import balanced_assignment  # noqa: E402
 from engine.clusters.centroids import Clusters  # noqa: E402
 from engine.clusters.config import ClusterConfig  # noqa: E402
-from engine.clusters.kmeans import first_centres, kmeans  # noqa: E402
+from engine.clusters.kmeans import (  # noqa: E402
+    balanced_assignment,
+    first_centres,
+    kmeans,
+)
 from harness.benchmark import Figure, Options, in_own_process, not_run, report, resident_bytes  # noqa: E402
 
 SIZES = {

@@ -24,8 +24,8 @@ from typing import Any  # noqa: E402
 
 import psutil  # noqa: E402
 
+from engine.device import python_command  # noqa: E402
 from engine.files import folder_size  # noqa: E402
-from engine.subprocesses import python_command  # noqa: E402
 from harness.benchmark import Figure, Options, report, resident_bytes  # noqa: E402
 from jobs.probe.forecast import forecast  # noqa: E402
 from jobs.queue.submit import run_now, submit  # noqa: E402

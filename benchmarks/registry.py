@@ -2,7 +2,7 @@
 takes as many statements as with a tenth of them.
 
 Goal: at most 100 ms of processor time (95 %) for each, asked as the servers do: what they have imported is not searched
-for garbage (`ui.serving.heap`).
+for garbage.
 
 A registry of its own (SQLite, in a temporary home) is filled with rows; no file is behind them. Every question is asked
 30 times, each in a session of its own, as pages and API do.
@@ -11,6 +11,7 @@ Run: python benchmarks/registry.py
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,7 +22,6 @@ from sqlalchemy import event, insert
 from sqlalchemy.orm import Session
 
 from harness.benchmark import Figure, Options, p95, report
-from ui.serving import heap
 from workbench.job_records import jobs
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.database import get_engine, migrate, reading, transaction
@@ -214,7 +214,8 @@ def measure(num_experts: int, num_jobs: int, options: Any) -> dict[str, tuple[li
         settings = Settings(home=Path(home) / "home")
         migrate(settings)
         fill(settings, num_experts, num_jobs, max(1, num_jobs // 100), options.points)
-        heap.settle()
+        gc.collect()
+        gc.freeze()
         return {name: ask(settings, question, options.times) for name, question in QUESTIONS.items()}
 
 

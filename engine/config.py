@@ -82,18 +82,18 @@ _TESTS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
 def complaints(config: Any) -> list[str]:
     """All problems of a config's numbers."""
     problems = []
-    for one in fields(config):
-        value = getattr(config, one.name)
+    for option in fields(config):
+        value = getattr(config, option.name)
         for name, (holds, relation) in _TESTS.items():
-            bound = one.metadata.get(name)
+            bound = option.metadata.get(name)
             if bound is not None and value is not None and not holds(value, bound):
-                problems.append(f"{one.name} must be {relation} {bound}; got {value}.")
+                problems.append(f"{option.name} must be {relation} {bound}; got {value}.")
                 break
         else:
-            is_fraction = one.type in ("int", "int | None") and isinstance(value, float)
-            wanted = "a whole number" if is_fraction else absurdity(value, not {"le", "lt"}.isdisjoint(one.metadata))
+            is_fraction = option.type in ("int", "int | None") and isinstance(value, float)
+            wanted = "a whole number" if is_fraction else absurdity(value, not {"le", "lt"}.isdisjoint(option.metadata))
             if wanted:
-                problems.append(f"{one.name} must be {wanted}; got {value}.")
+                problems.append(f"{option.name} must be {wanted}; got {value}.")
     return problems
 
 

@@ -1,7 +1,7 @@
 """Failures a person can act on.
 
 Problem                                 what is wrong, and what to do next
-├── MissingExtraError                   libraries of an extra are not installed (engine.extras)
+├── MissingExtraError                   libraries of an extra are not installed (engine.plugins)
 └── EngineError
     ├── CorpusError                     text that cannot be read as documents (path, line)
     │   └── CorpusChangedError          a file that was written while it was read

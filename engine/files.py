@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,9 +40,10 @@ class ArtifactRef:
             return verify_folder(self.folder, self.sha256)
         try:
             sha256 = sha256_of(self.folder / MANIFEST)
-            stats = stats_of(self.folder, [MANIFEST, *_listed(self.folder / MANIFEST)])
+            seen = {name: (self.folder / name).stat() for name in (MANIFEST, *_listed(self.folder / MANIFEST))}
         except (OSError, ValueError):
             return verify_folder(self.folder, self.sha256)  # which names what is wrong
+        stats = {name: [one.st_size, one.st_ino, one.st_mtime_ns, one.st_ctime_ns] for name, one in seen.items()}
         if self.sha256 in (None, sha256) and was_verified(self.record, sha256, stats):
             return sha256
         verified = verify_folder(self.folder, self.sha256)
@@ -82,23 +83,15 @@ def new_folder(
     try:
         yield aside
         write_manifest(aside, hashes)
-        _open_weights(aside)
+        mode = (aside / MANIFEST).stat().st_mode & 0o777
+        for file in aside.rglob("*.safetensors"):  # created for their owner only; whoever reads the manifest may too
+            file.chmod(mode)
         for file in [*aside.rglob("*"), aside]:
             sync(file)
         complete(aside)
         _put(aside, path, replace)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _open_weights(folder: Path) -> None:
-    """Whoever may read the manifest may read the weights: safetensors creates its files for their owner only.
-
-    Other files keep their modes: a backup holds some that are private on purpose.
-    """
-    mode = (folder / MANIFEST).stat().st_mode & 0o777
-    for file in folder.rglob("*.safetensors"):
-        file.chmod(mode)
 
 
 def aside_of(path: Path, mark: str) -> Path:
@@ -275,12 +268,6 @@ def _put_first(aside: Path, path: Path) -> None:
 
 
 Stats = dict[str, list[int]]
-
-
-def stats_of(folder: Path, names: Iterable[str]) -> Stats:
-    """Size, inode and times of the files in a folder; raises OSError where one is missing."""
-    seen = {name: (folder / name).stat() for name in names}
-    return {name: [one.st_size, one.st_ino, one.st_mtime_ns, one.st_ctime_ns] for name, one in seen.items()}
 
 
 def was_verified(record: Path, sha256: str, stats: Stats) -> bool:

@@ -51,14 +51,14 @@ class Packed:
         """Writes the members of a folder below `target`; raises DamagedFileError at the first that is not as listed."""
         with _opened(self.path) as archive:
             for name in self.names_in(folder):
-                place = target / name.removeprefix(f"{folder}/")
-                place.parent.mkdir(parents=True, exist_ok=True)
-                self._write(archive, name, place)
+                path = target / name.removeprefix(f"{folder}/")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._write(archive, name, path)
 
-    def _write(self, archive: zipfile.ZipFile, name: str, place: Path) -> None:
+    def _write(self, archive: zipfile.ZipFile, name: str, path: Path) -> None:
         size, sha256 = self.members[name]
         digest, left = hashlib.sha256(), size
-        with archive.open(name) as source, place.open("xb") as file:
+        with archive.open(name) as source, path.open("xb") as file:
             while chunk := source.read(min(_CHUNK, left + 1)):
                 left -= len(chunk)
                 if left < 0:

@@ -1,4 +1,4 @@
-"""Finds plug-ins: the modules of a package, and what other installed packages offer as entry points.
+"""Finds plug-ins (the modules of a package, and what other installed packages offer as entry points), and extras.
 
 A method, a gate, a kind of job and its screens are each one descriptor. Those that come with the workbench are modules
 of a package, found by walking it; those of anybody else are entry points, as MLflow and pytest have them. In their
@@ -8,11 +8,13 @@ pyproject.toml:
     word-count = "word_count.kind:KIND"
 
 Importing a plug-in runs its code: only packages installed in this environment are searched, never a folder of data.
+Extras are those of `pip install 'expert-workbench[api]'`; one sentence says where one is missing.
 """
 
 from __future__ import annotations
 
 import pkgutil
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
@@ -42,7 +44,12 @@ def find_plugins(
     these modules are imported; else all modules, those of folders too, in alphabetical order. Raises BadPluginError.
     """
     descriptors: dict[str, Descriptor] = {}
-    for origin, value in _each([*_built_in(package, attribute), *_offered(group)]):
+    modules = ((name, getattr(import_module(name), attribute, None)) for name in _modules(package))
+    built_in = [(name, value) for name, value in modules if value is not None]
+    points = sorted(_entry_points(group), key=lambda point: point.name)
+    offered = [(f"{point.name} ({point.value})", _load(point)) for point in points]
+    origins = ((origin, value if isinstance(value, tuple) else (value,)) for origin, value in [*built_in, *offered])
+    for origin, value in ((origin, descriptor) for origin, several in origins for descriptor in several):
         if not isinstance(value, kind):
             raise BadPluginError(
                 f"The plug-in {origin} is a {type(value).__name__}, not a {kind.__name__}.", "Correct its entry point."
@@ -73,17 +80,6 @@ def missing_package(name: str) -> str:
     return ""
 
 
-def _each(origins: list[tuple[str, object]]) -> Iterator[tuple[str, object]]:
-    for origin, value in origins:
-        for descriptor in value if isinstance(value, tuple) else (value,):
-            yield origin, descriptor
-
-
-def _built_in(package: str, attribute: str) -> list[tuple[str, object]]:
-    values = [(name, getattr(import_module(name), attribute, None)) for name in _modules(package)]
-    return [(name, value) for name, value in values if value is not None]
-
-
 def _modules(package: str) -> Iterator[str]:
     modules = list(pkgutil.iter_modules(import_module(package).__path__, f"{package}."))
     descriptors = [f"{module.name}.descriptor" for module in modules if module.ispkg]
@@ -95,11 +91,6 @@ def _modules(package: str) -> Iterator[str]:
             yield from _modules(module.name)
         else:
             yield module.name
-
-
-def _offered(group: str) -> list[tuple[str, object]]:
-    points = sorted(_entry_points(group), key=lambda point: point.name)
-    return [(f"{point.name} ({point.value})", _load(point)) for point in points]
 
 
 @cache
@@ -115,3 +106,57 @@ def _load(point: EntryPoint) -> object:
         raise BadPluginError(
             f"The plug-in {point.name} ({point.value}) cannot be imported: {reason}", "Repair or uninstall it."
         ) from error
+
+
+# The modules that each extra brings in addition to those of `jobs`, which every front end needs; a test compares
+# them with pyproject.toml.
+LIBRARIES: dict[str, tuple[str, ...]] = {
+    "jobs": (
+        "alembic",
+        "celery",
+        "fsspec",
+        "honcho",
+        "httpx",
+        "kombu",
+        "peft",
+        "plotly",
+        "psutil",
+        "pydantic",
+        "pydantic_core",
+        "pydantic_settings",
+        "rich",
+        "sqlalchemy",
+        "typer",
+        "umap",
+    ),
+    "api": ("fastapi", "fastapi_offline", "gradio", "prometheus_client", "starlette", "uvicorn"),
+    "studio": ("pandas", "starlette", "streamlit", "uvicorn"),
+    "notebook": ("pandas",),
+    "s3": ("s3fs",),
+}
+_USERS = {"jobs": "command line", "api": "API", "studio": "studio", "notebook": "notebook", "s3": "store on S3"}
+
+
+class MissingExtraError(Problem, code="missing_extra"):
+    """Libraries of an extra are not installed."""
+
+
+def require_extras(*extras: str) -> None:
+    """Raises MissingExtraError if a library of these extras is not installed; imports none."""
+    for extra in extras:
+        missing = [name for name in (*LIBRARIES["jobs"], *LIBRARIES[extra]) if not _is_installed(name)]
+        if missing:
+            raise MissingExtraError(
+                f"The {_USERS[extra]} needs what is not installed: {', '.join(dict.fromkeys(missing))}.",
+                install_line(extra),
+            )
+
+
+def install_line(extra: str) -> str:
+    """The next step where an extra is missing."""
+    return f"Install it with: pip install 'expert-workbench[{extra}]'"
+
+
+def _is_installed(name: str) -> bool:
+    # A loaded module may have no spec: Celery replaces its own.
+    return sys.modules[name] is not None if name in sys.modules else find_spec(name) is not None

@@ -130,7 +130,7 @@ def _copy_artifact(source: Storage, target: Storage, artifact: Artifact) -> None
     """Copies an artifact with its record, from the trash if it was deleted meanwhile."""
     for _ in range(2):  # it may be moved to the trash while it is read
         in_trash = [entry.path for entry in source.trash.entries() if entry.id == artifact.id]
-        folder = next((path for path in (_fetched(source, artifact), *in_trash) if path.exists()), None)
+        folder = next((path for path in (_fetch_folder(source, artifact), *in_trash) if path.exists()), None)
         if folder is not None:
             shutil.rmtree(target.path(artifact.id), ignore_errors=True)
             copy_tree(folder, target.path(artifact.id))
@@ -139,7 +139,7 @@ def _copy_artifact(source: Storage, target: Storage, artifact: Artifact) -> None
     copy_tree(source.records.path(artifact.id), target.records.path(artifact.id))
 
 
-def _fetched(source: Storage, artifact: Artifact) -> Path:
+def _fetch_folder(source: Storage, artifact: Artifact) -> Path:
     """The folder of an artifact; absent where a shared store has none, or a damaged one.
 
     Raises StoreFailedError, and DiskFullError where it does not fit.

@@ -136,7 +136,7 @@ def sweep_store(settings: Settings, kept_seconds: float = KEPT_SECONDS) -> list[
     return removed
 
 
-def trashed(settings: Settings) -> list[Trashed]:
+def trash_entries(settings: Settings) -> list[Trashed]:
     """The entries of both trashes, of artifacts and jobs, the oldest first."""
     both = [*get_storage(settings).trash.entries(), *jobs_trash(settings).entries()]
     return sorted(both, key=lambda entry: entry.at)
@@ -158,7 +158,7 @@ def restore(settings: Settings, entries: Sequence[Trashed]) -> Rebuilt:
 
 def empty_trashes(settings: Settings, older_than_seconds: float = KEPT_SECONDS) -> tuple[int, int]:
     """Permanently deletes entries of at least that age; returns the number of folders and bytes deleted."""
-    before = {entry.path: entry.size_bytes for entry in trashed(settings) if entry.is_older(older_than_seconds)}
+    before = {entry.path: entry.size_bytes for entry in trash_entries(settings) if entry.is_older(older_than_seconds)}
     gone = [*get_storage(settings).empty_trash(older_than_seconds), *jobs_trash(settings).empty(older_than_seconds)]
     return len(gone), sum(before.get(entry.path, 0) for entry in gone)
 

@@ -13,7 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from engine.extras import LIBRARIES, MissingExtraError, require_extras
+from engine.plugins import LIBRARIES, MissingExtraError, require_extras
 from ui.api.__main__ import main as serve_api
 from ui.cli.app import main as run_command
 from ui.cli.start import main as start

@@ -25,9 +25,9 @@ import pytest
 import torch
 from packaging.requirements import Requirement
 
-from engine.extras import LIBRARIES
 from engine.loading.loaded_base import load_base
 from engine.models.rows import Rows
+from engine.plugins import LIBRARIES
 from tests.engine.chat_shapes import qwen_model
 from workbench.job_records.jobs import create_job, get_job
 from workbench.kinds.analysis import SelfCheck

@@ -101,8 +101,8 @@ TOKEN_WANTED = "invalid_api_key"  # the error code of a response 401 without a v
 def registry_id(settings: Settings) -> str:
     """A hash that identifies a registry without revealing its URL; the same in every process of a workbench."""
     url = urlsplit(settings.database)
-    place = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"  # without a name and password
-    return hashlib.sha256(place.encode()).hexdigest()[:16]
+    address = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"  # without a name and password
+    return hashlib.sha256(address.encode()).hexdigest()[:16]
 
 
 def api_address(settings: Settings) -> str:

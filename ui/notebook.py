@@ -66,23 +66,23 @@ class Workbench:
         self.quiet = quiet
         require_registry(self.settings) if has_registry(self.settings) else migrate(self.settings)
 
-    def corpus(self, name: str, path: str | Path = "", **settings: Any) -> Corpus:
+    def corpus(self, name: str, path: str | Path = "", **settings: Any) -> NotebookCorpus:
         """Imports text as a corpus of one or several domains; with its name only, the corpus that exists."""
-        return Corpus(self, self._make("import-corpus", name, settings, path))
+        return NotebookCorpus(self, self._make("import-corpus", name, settings, path))
 
-    def domain(self, name: str, path: str | Path = "", **settings: Any) -> Domain:
+    def domain(self, name: str, path: str | Path = "", **settings: Any) -> NotebookDomain:
         """Imports text as one domain; with its name only, the domain that exists."""
-        return Domain(self, self._make("import-corpus", name, settings, path))
+        return NotebookDomain(self, self._make("import-corpus", name, settings, path))
 
-    def seed(self, name: str, **settings: Any) -> Seed:
+    def seed(self, name: str, **settings: Any) -> NotebookSeed:
         """Makes a seed model; with its name only, the seed model that exists."""
-        return Seed(self, self._make("make-seed", name, settings))
+        return NotebookSeed(self, self._make("make-seed", name, settings))
 
-    def expert(self, name: str) -> Expert:
+    def expert(self, name: str) -> NotebookExpert:
         """The expert of this name."""
-        return Expert(self, name)
+        return NotebookExpert(self, name)
 
-    def mixture(self, name: str, *, calibrate: bool | None = None, **settings: Any) -> Mixture:
+    def mixture(self, name: str, *, calibrate: bool | None = None, **settings: Any) -> NotebookMixture:
         """Creates a mixture of existing experts; with its name only, the mixture that exists.
 
         Where dev text is scored, evidence is fitted and proposed; `calibrate` accepts it, or keeps the paper's.
@@ -96,27 +96,27 @@ class Workbench:
             made = make_mixture(spec, calibrate=calibrate, has_evidence=has_evidence, settings=self.settings)
             if not self.quiet and (words := describe_proposal(made)):
                 print(words)
-        return Mixture(self, name)
+        return NotebookMixture(self, name)
 
-    def train(self, name: str, kind: str = "train-joint", *, here: bool = True, **settings: Any) -> Job:
+    def train(self, name: str, kind: str = "train-joint", *, here: bool = True, **settings: Any) -> NotebookJob:
         """Trains experts: `train-joint`, `train-expert`, `train-mode` or another kind that trains."""
         return self.run(kind, here=here, name=name, **settings)
 
-    def evaluate(self, mixture: str | Mixture, *, here: bool = True, **settings: Any) -> Job:
+    def evaluate(self, mixture: str | NotebookMixture, *, here: bool = True, **settings: Any) -> NotebookJob:
         """Scores every expert of a mixture on held-out text."""
         return self.run("evaluate", here=here, mixture=mixture, **settings)
 
-    def run(self, kind: str, *, here: bool = True, **settings: Any) -> Job:
+    def run(self, kind: str, *, here: bool = True, **settings: Any) -> NotebookJob:
         """A job of any kind, run here or queued. Raises BadSpecError for wrong options, and why the job failed."""
         spec = spec_of_options(kind_named(kind).spec, _plain(settings))
         if not here:
-            return Job(self, submit(spec, settings=self.settings))
+            return NotebookJob(self, submit(spec, settings=self.settings))
         job_id, events = run_now(spec, settings=self.settings)
-        return Job(self, job_id).follow(events)
+        return NotebookJob(self, job_id).follow(events)
 
-    def perplexities(self, mixture: str | Mixture | None = None, split: HeldOutSplit = "test") -> pd.DataFrame:
+    def perplexities(self, mixture: str | NotebookMixture | None = None, split: HeldOutSplit = "test") -> pd.DataFrame:
         """The perplexity per token of each expert (columns) on each domain (rows), from stored scores."""
-        name = mixture.name if isinstance(mixture, Mixture) else mixture
+        name = mixture.name if isinstance(mixture, NotebookMixture) else mixture
         table = self.ask(PerplexitiesRequest(mixture=name, split=split))
         by_expert = pd.DataFrame(table.perplexity, index=table.experts, columns=table.domains, dtype=float)
         return _require_scores(by_expert.T)
@@ -131,9 +131,9 @@ class Workbench:
             raise Problem(f"The answer to “{question.path}” has no table.", "Use ask(): its fields are the numbers.")
         return _require_scores(pd.DataFrame([row.model_dump() for row in getattr(self.ask(question), question.rows)]))
 
-    def job(self, job_id: str) -> Job:
+    def job(self, job_id: str) -> NotebookJob:
         """The job of this id."""
-        return Job(self, job_id)
+        return NotebookJob(self, job_id)
 
     def domains(self) -> pd.DataFrame:
         """The domains with their sizes in documents, words and bytes."""
@@ -179,7 +179,7 @@ class Workbench:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Shown:
+class NotebookObject:
     """Something of a registry, shown by its facts: they are data, so HTML in them is escaped."""
 
     workbench: Workbench
@@ -203,38 +203,38 @@ class Shown:
 
     def __repr__(self) -> str:
         facts = "".join(f", {name}={_text(value)!r}" for name, value in self.facts.items())
-        return f"{type(self).__name__}({self.name!r}{facts})"
+        return f"{type(self).__name__.removeprefix('Notebook')}({self.name!r}{facts})"
 
     def _repr_html_(self) -> str:
-        facts = {type(self).__name__: self.name, **self.facts}
+        facts = {type(self).__name__.removeprefix("Notebook"): self.name, **self.facts}
         rows = (f"<tr><th>{escape(name)}</th><td>{escape(_text(value))}</td></tr>" for name, value in facts.items())
         return f"<table>{''.join(rows)}</table>"
 
 
-class Corpus(Shown):
+class NotebookCorpus(NotebookObject):
     """One import of text."""
 
     get, fields = staticmethod(THINGS["corpus"].get), ("domains",)
 
     @property
-    def domains(self) -> list[Domain]:
+    def domains(self) -> list[NotebookDomain]:
         """Its domains."""
-        return [Domain(self.workbench, name) for name in self.card.domains]
+        return [NotebookDomain(self.workbench, name) for name in self.card.domains]
 
 
-class Domain(Shown):
+class NotebookDomain(NotebookObject):
     """A named body of text."""
 
     get, fields = staticmethod(THINGS["domain"].get), ("role", "num_documents", "num_words")
 
 
-class Seed(Shown):
+class NotebookSeed(NotebookObject):
     """A decoder with its tokenizer that a training starts from."""
 
     get, fields = staticmethod(THINGS["seed"].get), ("family", "num_parameters", "source")
 
 
-class Model(Shown):
+class NotebookModel(NotebookObject):
     """A model that generates: a mixture, or an expert as a mixture of one."""
 
     @property
@@ -268,7 +268,7 @@ class Model(Shown):
         return pd.concat([tokens, pd.DataFrame(answer.weights, columns=answer.experts)], axis=1)
 
 
-class Expert(Model):
+class NotebookExpert(NotebookModel):
     """A part of a language model, or a model, trained on one domain."""
 
     get, fields = staticmethod(THINGS["expert"].get), ("method", "domains", "num_parameters", "enabled")
@@ -284,7 +284,7 @@ class Expert(Model):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Mixture(Model):
+class NotebookMixture(NotebookModel):
     """A named list of experts with a gate. Changes of it are new objects; the registry keeps what it has."""
 
     get = staticmethod(THINGS["mixture"].get)
@@ -307,15 +307,15 @@ class Mixture(Model):
         return stored if self.active_experts is None else list(self.active_experts)
 
     @property
-    def experts(self) -> list[Expert]:
+    def experts(self) -> list[NotebookExpert]:
         """Its experts, those that are switched off included."""
-        return [Expert(self.workbench, one.expert) for one in self.card.members]
+        return [NotebookExpert(self.workbench, one.expert) for one in self.card.members]
 
     @property
     def facts(self) -> dict[str, Any]:
         return {"experts": self.active, "gate": self.gate}
 
-    def with_gate(self, kind: str | None = None, **settings: Any) -> Mixture:
+    def with_gate(self, kind: str | None = None, **settings: Any) -> NotebookMixture:
         """The same with another gate, or other settings of its gate."""
         changes = with_clustering_id(settings, self.workbench.settings) | ({"kind": kind} if kind else {})
         return replace(self, gate_changes=dump_gate(changed_gate(load_gate(self.gate), changes)))
@@ -324,12 +324,12 @@ class Mixture(Model):
         """The decay and the power of evidence that fit dev text of its training domains, and what they gain."""
         return ask(partial(calibrate_evidence, mixture=self.request), self.workbench.settings)
 
-    def calibrated(self) -> Mixture:
+    def calibrated(self) -> NotebookMixture:
         """The same with the evidence that fits best, if that gains."""
         fitted = self.calibration()
         return self if fitted.keeps else self.with_gate(evidence=asdict(fitted.best))
 
-    def without(self, *names: str | Expert) -> Mixture:
+    def without(self, *names: str | NotebookExpert) -> NotebookMixture:
         """The same with experts switched off, by their names or their domains'."""
         members = {one.expert: one.domain for one in self.card.members if one.enabled}
         left_out = {find_member(members, _plain(name)) for name in names}
@@ -343,7 +343,7 @@ class Mixture(Model):
         return _require_scores(table.set_index("domain"))
 
 
-class Job(Shown):
+class NotebookJob(NotebookObject):
     """A piece of long work: its row in the registry."""
 
     get = staticmethod(jobs.get_job)
@@ -354,7 +354,7 @@ class Job(Shown):
         facts = {"title": card.title, "state": card.state, "percent": percent_of(card)}
         return facts | {"result": result_sentence(card) or cause_of(card) or sentence_of(card)}
 
-    def wait(self) -> Job:
+    def wait(self) -> NotebookJob:
         """Waits until it has ended or is paused. Raises JobFailedError if it failed or was cancelled."""
         for card in wait(self.name, REDRAW_SECONDS, settings=self.workbench.settings):
             self.show_progress(card)
@@ -362,11 +362,11 @@ class Job(Shown):
             raise failure_of(card)
         return self
 
-    def ended(self) -> Job:
+    def ended(self) -> NotebookJob:
         """The same when it has ended: waits only for a job that was queued."""
         return self if is_over(self.card) else self.wait()
 
-    def follow(self, events: Iterator[Event]) -> Job:
+    def follow(self, events: Iterator[Event]) -> NotebookJob:
         """Runs it here to its end. An interrupt pauses it. Raises the reason why it failed."""
         shown_at = time.monotonic()
         with closing(events):  # type: ignore[type-var]  # a generator: closing it pauses the job
@@ -376,7 +376,7 @@ class Job(Shown):
                     self.show_progress(self.card)
         return self.wait()
 
-    def resume(self, *, here: bool = True) -> Job:
+    def resume(self, *, here: bool = True) -> NotebookJob:
         """Continues a paused job from its last checkpoint."""
         resume(self.name, settings=self.workbench.settings)
         return self.follow(run_here(self.name, self.workbench.settings)) if here else self
@@ -410,7 +410,7 @@ class Job(Shown):
 
 def _plain(value: Any) -> Any:
     """The names of objects and the texts of paths, also in lists and options."""
-    if isinstance(value, Shown):
+    if isinstance(value, NotebookObject):
         return value.name
     if isinstance(value, os.PathLike):
         return os.fspath(value)

@@ -14,6 +14,7 @@ import ipaddress
 import re
 import secrets
 from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import lru_cache, partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -66,8 +67,9 @@ class ProvingTransport(httpx.BaseTransport):
         if not token:
             return self._inner.handle_request(request)
         request.headers["Authorization"] = f"Bearer {token}"
-        with _Held(self._lock) as lock:  # until the request has a connection
-            request.extensions = {**request.extensions, "trace": partial(_watch, lock)}
+        with ExitStack() as held:
+            held.enter_context(self._lock)  # until the request has a connection
+            request.extensions = {**request.extensions, "trace": partial(_watch, held)}
             for _ in range(_MOST_TRIES):
                 if not self._has_proof:
                     self._prove(token, request)
@@ -105,32 +107,12 @@ class ProvingTransport(httpx.BaseTransport):
         )
 
 
-class _Held:
-    """A lock that is held until it is released, at the latest at the end of the block."""
-
-    def __init__(self, lock: Lock) -> None:
-        self._lock, self._is_held = lock, False
-
-    def __enter__(self) -> _Held:
-        self._lock.acquire()
-        self._is_held = True
-        return self
-
-    def release(self) -> None:
-        if self._is_held:
-            self._is_held = False
-            self._lock.release()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-
-def _watch(lock: _Held, event: str, _: Mapping[str, Any]) -> None:
+def _watch(held: ExitStack, event: str, _: Mapping[str, Any]) -> None:
     """What a connection of httpcore tells: a request may use one on which something is proved, and make none."""
     if event.startswith("connection.connect_") and event.endswith(".started"):
         raise _NotConnectedError
     if event.endswith("send_request_headers.started"):
-        lock.release()
+        held.close()  # releases the lock
 
 
 def new_challenge(token: str) -> str:

@@ -32,11 +32,11 @@ def _rename(names: Mapping[str, str]) -> None:
         kind = names[job.kind]
         connection.execute(JOBS.update().where(JOBS.c.id == job.id).values(kind=kind, spec={**job.spec, "kind": kind}))
     for report in connection.execute(sa.select(REPORTS)).all():
-        if findings := _renamed(report.findings, names):
+        if findings := _rename_kinds(report.findings, names):
             connection.execute(REPORTS.update().where(REPORTS.c.id == report.id).values(findings=findings))
 
 
-def _renamed(findings: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any] | None:
+def _rename_kinds(findings: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any] | None:
     """The findings of a replication with renamed kinds; None for those of another report, or without such jobs."""
     jobs = findings.get("jobs")
     if not isinstance(jobs, list) or not any(job.get("kind") in names for job in jobs):

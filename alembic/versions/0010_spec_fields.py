@@ -29,17 +29,17 @@ def _rename(fields: Mapping[str, tuple[str, str]]) -> None:
     """Renames the fields in the specs of jobs, in the imports of replications, and in the configs of experts."""
     connection = op.get_bind()
     for job in connection.execute(sa.select(JOBS)).all():
-        spec = _renamed(job.spec, *fields[job.kind]) if job.kind in fields else job.spec
+        spec = _rename_field(job.spec, *fields[job.kind]) if job.kind in fields else job.spec
         if isinstance(imports := spec.get("imports"), list):
-            spec = {**spec, "imports": [_renamed(text, *fields["import-corpus"]) for text in imports]}
+            spec = {**spec, "imports": [_rename_field(text, *fields["import-corpus"]) for text in imports]}
         if spec != job.spec:
             connection.execute(JOBS.update().where(JOBS.c.id == job.id).values(spec=spec))
     for expert in connection.execute(sa.select(EXPERTS)).all():
-        config = _renamed(expert.config, *fields["train-expert"])
+        config = _rename_field(expert.config, *fields["train-expert"])
         if config != expert.config:
             connection.execute(EXPERTS.update().where(EXPERTS.c.id == expert.id).values(config=config))
 
 
-def _renamed(data: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+def _rename_field(data: dict[str, Any], old: str, new: str) -> dict[str, Any]:
     """The same values, in their order, with one key renamed."""
     return {new if name == old else name: value for name, value in data.items()}

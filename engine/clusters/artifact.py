@@ -23,12 +23,11 @@ from safetensors.numpy import load_file, save_file
 
 from engine.clusters.centroids import Clusters, Labels, squared_distances
 from engine.clusters.clusterer_type import clusterer_type
-from engine.clusters.documents import ClusteredDocuments, Mapped
+from engine.clusters.documents import ClusteredDocuments, Mapped, SourceDocument, as_ids, places_of
 from engine.clusters.embedders.base import AnyEmbedder, Vectors
 from engine.clusters.embedders.hidden_states import HiddenStateEmbedder, load_hidden_states
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, load_tfidf
 from engine.clusters.kmeans import drawn_cluster
-from engine.clusters.sources import SourceDocument, as_ids, places_of
 from engine.errors import DamagedFileError, EngineError
 from engine.events import Progress
 from engine.files import ArtifactRef, folder_size
@@ -176,7 +175,7 @@ def place(
     """
     order = np.argsort(as_ids(clustering.document_ids))
     fitted = as_ids(clustering.document_ids)[order], clustering.clusters.labels_N[order]
-    stream, parts, done = iter(documents), [_empty(clustering)], 0
+    stream, parts, done = iter(documents), [_columns(clustering, [], fitted, map_share)], 0
     while batch := list(islice(stream, BATCH)):
         parts.append(_columns(clustering, batch, fitted, map_share))
         done += len(batch)
@@ -194,7 +193,7 @@ def _columns(
     ids_N = as_ids([document.id for document in batch])
     places = places_of(ids_N, fitted[0])
     labels_N = np.where(places >= 0, fitted[1][places], placed.labels_N)
-    is_mapped_N = np.array([int(document.id[-8:], 16) < map_share * 2**32 for document in batch])
+    is_mapped_N = np.array([int(document.id[-8:], 16) < map_share * 2**32 for document in batch], dtype=np.bool_)
     return {
         "ids_N": ids_N,
         "labels_N": labels_N.astype(np.int32),
@@ -208,22 +207,6 @@ def _columns(
         "is_mapped_N": is_mapped_N,
         "vectors_MD": placed.vectors_ND[is_mapped_N].astype(np.float32),
     }
-
-
-def _empty(clustering: FittedClustering) -> Columns:
-    """Empty columns."""
-    flags = ("is_blank_N", "is_fitted_N", "is_pinned_N", "is_mapped_N")
-    types: dict[str, Any] = {
-        "ids_N": "S32",
-        "labels_N": np.int32,
-        "splits_N": np.uint8,
-        "sources_N": np.int32,
-        "num_bytes_N": np.int64,
-        "squared_distances_N": np.float32,
-        **dict.fromkeys(flags, np.bool_),
-    }
-    empty: Columns = {name: np.empty(0, dtype=dtype) for name, dtype in types.items()}
-    return {**empty, "vectors_MD": np.empty((0, clustering.embedder.dimension), dtype=np.float32)}
 
 
 def _in_order(columns: Columns) -> tuple[ClusteredDocuments, Mapped]:

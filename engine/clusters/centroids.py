@@ -69,11 +69,11 @@ def positions(vectors_ND: NDArray[Any], rounding: float) -> NDArray[np.int64]:
     cells_NP = np.floor(projected_NP / (_CELL * tolerance)).astype(np.int64)
     _, first_U, cell_N = np.unique(cells_NP, axis=0, return_index=True, return_inverse=True)
     order_PU = np.argsort(projected_NP[first_U], axis=0).T
-    one, other = first_U[order_PU[:, :-1]].ravel(), first_U[order_PU[:, 1:]].ravel()
-    may_be = (np.abs(projected_NP[one] - projected_NP[other]) <= tolerance).all(1)
-    one, other = one[may_be], other[may_be]
-    near = squared_lengths(vectors_ND[one] - vectors_ND[other]) <= tolerance**2
-    ends = cell_N.reshape(-1)[one[near]], cell_N.reshape(-1)[other[near]]
+    first, second = first_U[order_PU[:, :-1]].ravel(), first_U[order_PU[:, 1:]].ravel()
+    may_be = (np.abs(projected_NP[first] - projected_NP[second]) <= tolerance).all(1)
+    first, second = first[may_be], second[may_be]
+    near = squared_lengths(vectors_ND[first] - vectors_ND[second]) <= tolerance**2
+    ends = cell_N.reshape(-1)[first[near]], cell_N.reshape(-1)[second[near]]
     links = scipy.sparse.coo_array((near[near], ends), shape=(len(first_U), len(first_U)))
     _, position_U = scipy.sparse.csgraph.connected_components(links, directed=False)
     numbers_N: NDArray[np.int64] = position_U[cell_N.reshape(-1)].astype(np.int64)

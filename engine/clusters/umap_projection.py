@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
+from engine.device import preserve_threads
 from engine.errors import EngineError
 from engine.events import Progress
-from engine.threads import preserve_threads
 
 FITTED = 20_000  # documents to fit on; more take long and change little
 SHARD = 10_000

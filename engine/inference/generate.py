@@ -175,7 +175,7 @@ def _draft(
     number = pace.number(len(weights_E), most)
     drafter = mixing.drafter(weights_E) if number else ""
     if isinstance(drafter, str):
-        pace.note_refusal(drafter)
+        pace.why_not = drafter or pace.why_not
         return []
     noise, text = generator.clone_state(), [*mixing.ids, token]
     for _ in range(number):
@@ -294,7 +294,7 @@ class DraftPace:
         self._try_after = _TRY_AFTER // 2
         self._num_plain = self._try_after  # tokens since the last draft; the first is tried at once
         self._own = DraftCount()
-        self._why_not = "the answer is too short"
+        self.why_not = "the answer is too short"  # why nothing was drafted
 
     def number(self, num_experts: int, most: int) -> int:
         """The number of tokens to draft now, `most` at most."""
@@ -310,14 +310,10 @@ class DraftPace:
             self._try_after = min(2 * self._try_after, _MOST_AFTER)
         self._pending, self._num_plain = list(tokens), 0
 
-    def note_refusal(self, reason: str) -> None:
-        """Takes why nothing could be drafted; empty where nothing was to be."""
-        self._why_not = reason or self._why_not
-
     def drafting(self) -> Drafting:
         """What became of this stream's drafts."""
         own = self._own
-        return Drafting(own.num_judged, own.num_accepted, "" if own.num_judged else self._why_not)
+        return Drafting(own.num_judged, own.num_accepted, "" if own.num_judged else self.why_not)
 
     def judge(self, token: int) -> bool:
         """Whether a token of the mixture was drafted. The drafts after one that was not are void."""

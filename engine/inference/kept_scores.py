@@ -186,12 +186,12 @@ def _likelihoods(scores: ArtifactRef, gate: Gate) -> NDArray[np.float32]:
 
 
 def _weights(
-    scores: ArtifactRef, gate: PosteriorGate | ClusterGate, place: int, distances: ArtifactRef | None
+    scores: ArtifactRef, gate: PosteriorGate | ClusterGate, expert: int, distances: ArtifactRef | None
 ) -> NDArray[np.float32]:
     """Those of the expert in this place: by the evidence, by the distance to its cluster, or by both."""
     nearness, cluster, rule = _nearness(gate), 0, None
     if nearness is not None and distances is not None:
-        number = gate.places_C.index(place) if isinstance(gate, ClusterPosteriorGate) else place
+        number = gate.places_C.index(expert) if isinstance(gate, ClusterPosteriorGate) else expert
         cluster = int(nearness.clusters_E[number])
         rule = distances.sha256, cluster, nearness.temperature, nearness.distance_power, nearness.freeze_after
 

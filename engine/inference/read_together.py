@@ -53,12 +53,12 @@ class Slot:
         """Forgets what was read from this position on; what comes next is written over it."""
         self.length = min(self.length, length)
 
-    def row(self, place: int) -> Slot:
+    def row(self, index: int) -> Slot:
         """One row, which reads on separately: it writes behind the read positions, where the whole writes over it."""
         row = Slot()
         row.length = self.length
         row._layers = {
-            layer: (keys[place : place + 1], values[place : place + 1])
+            layer: (keys[index : index + 1], values[index : index + 1])
             for layer, (keys, values) in self._layers.items()
         }
         return row
@@ -137,9 +137,9 @@ def read_together(model: MultiExpertModel, wanted: Sequence[tuple[Slot, Sequence
     counts, row = [], 0
     for key in present:
         began = row
-        for place, (_, keys, ids_ET) in enumerate(wanted):
+        for stream, (_, keys, ids_ET) in enumerate(wanted):
             if key in keys:
-                rows[place][list(keys).index(key)] = torch.arange(row, row + ids_ET.shape[1])
+                rows[stream][list(keys).index(key)] = torch.arange(row, row + ids_ET.shape[1])
                 row += ids_ET.shape[1]
         counts.append(row - began)
     shares = [_Share(slot, ids_ET, torch.stack(own)) for (slot, _, ids_ET), own in zip(wanted, rows, strict=True)]
@@ -198,10 +198,10 @@ def _reads_alike(model: MultiExpertModel) -> bool:
     try:
         for part in (slice(0, 2), slice(2, -1), slice(-1, None)):
             pieces = [text[:, part] for text in texts]
-            together = read_together(model, [(slot, keys, one) for slot, one in zip(slots, pieces, strict=True)])
-            for slot, cache, one, ours in zip(slots, caches, pieces, together, strict=True):
-                slot.length += one.shape[1]
-                if not _differ_by_rounding(ours, model.read(one, Rows.one_each(keys), cache)):
+            together = read_together(model, [(slot, keys, piece) for slot, piece in zip(slots, pieces, strict=True)])
+            for slot, cache, piece, ours in zip(slots, caches, pieces, together, strict=True):
+                slot.length += piece.shape[1]
+                if not _differ_by_rounding(ours, model.read(piece, Rows.one_each(keys), cache)):
                     return False
     except Exception as error:  # its code takes no such positions or masks
         if is_out_of_memory(error):

@@ -98,14 +98,6 @@ def _without(probabilities_V: Tensor, outside_V: Tensor) -> Tensor:
     return kept_V / kept_V.sum()
 
 
-def most_probable(logprobs_V: Tensor, number: int) -> list[tuple[int, float]]:
-    """The most probable token ids with their log-probabilities, the greatest first."""
-    if not number:
-        return []
-    best = logprobs_V.topk(min(number, len(logprobs_V)))
-    return list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
-
-
 class StopPhrases:
     """Passes text through until a stop phrase appears, and holds back what could become one."""
 
@@ -136,11 +128,14 @@ class StopPhrases:
 
 
 def candidates_at(logprobs_V: Tensor, number: int, tokenizer: Tokenizer, text: TextStream) -> list[Candidate]:
-    """The most probable next tokens, with the text that each would add."""
+    """The most probable next tokens, the greatest first, with the text that each would add."""
+    if not number:
+        return []
     possible_V = only_tokens(logprobs_V, unused_rows := tokenizer.unused_rows(len(logprobs_V)))
+    best = possible_V.topk(min(number, len(logprobs_V) - len(unused_rows)))
     return [
         Candidate(token, text.peek(token) or tokenizer.written(token), logprob)
-        for token, logprob in most_probable(possible_V, min(number, len(logprobs_V) - len(unused_rows)))
+        for token, logprob in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]
 
 

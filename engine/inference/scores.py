@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.device import preserve_threads
 from engine.errors import ScoresError, TrainingError
 from engine.events import Progress
 from engine.mixing.base import Gate
@@ -30,7 +33,6 @@ from engine.models.expert_model import ExpertModel
 from engine.models.rows import Rows
 from engine.statistics.perplexity import perplexity_of
 from engine.text.blocks import COUNTED, PADDING, EvalSample, Tokens, evenly_spaced
-from engine.threads import side_by_side
 from engine.training.data import no_answers
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ _LOGPROBS, _COUNTED = "logprobs.npy", "counted.npy"
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 
 def score_tokens(
@@ -97,6 +101,25 @@ def _score(
     batches = text.batches(batch_size)
     scored = side_by_side(score, batches) if kind == "cpu" and not in_turn else map(score, batches)
     return scored if text.tokens.marks is None else _without_padding(scored, text)
+
+
+def side_by_side(work: Callable[[Item], Answer], items: Iterable[Item]) -> Iterator[Answer]:
+    """Yields `work(item)` for every item in order, with at most twice as many in flight as torch has threads.
+
+    Each is computed by one thread, so results are bit-identical on any number of cores. Torch's thread count is
+    restored when the last result was taken or the iterator was closed.
+    """
+    ahead: deque[Future[Answer]] = deque()
+    with (
+        preserve_threads() as threads,
+        ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+    ):
+        for item in items:
+            ahead.append(pool.submit(work, item))
+            if len(ahead) == 2 * threads:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
 
 
 def _without_padding(scored: Iterable[tuple[Floats, Bools]], text: EvalSample) -> Iterator[tuple[Floats, Bools]]:

@@ -53,11 +53,6 @@ class ReadRequest:
     def is_over(self) -> bool:
         return self.error is not None or not self.num_left
 
-    def end_if_cancelled(self) -> bool:
-        if self.is_cancelled():
-            self.error = CancelledError()
-        return self.error is not None
-
 
 class PassQueue:
     """Requests to one model. One of the threads that wait computes the next pass; so no thread outlives its stream.
@@ -112,11 +107,13 @@ class PassQueue:
                     _compute(model, taken)
             finally:
                 self._lock.acquire()
-                self._returning = WeakSet(one.slot for one, _ in taken if not one.num_left and len(taken) > 1)
-                for one in self._waiting:
-                    if one.is_over:
-                        one.turn.notify()
-                self._waiting = [one for one in self._waiting if not one.is_over]
+                self._returning = WeakSet(
+                    request.slot for request, _ in taken if not request.num_left and len(taken) > 1
+                )
+                for request in self._waiting:
+                    if request.is_over:
+                        request.turn.notify()
+                self._waiting = [request for request in self._waiting if not request.is_over]
         finally:
             self._is_busy = False
 
@@ -140,7 +137,10 @@ class PassQueue:
 
         Cancelled requests are over: their streams wait for the rest of a prompt no longer.
         """
-        wanted = [one for one in self._waiting if not one.end_if_cancelled()]
+        for request in self._waiting:
+            if request.is_cancelled():
+                request.error = CancelledError()
+        wanted = [request for request in self._waiting if request.error is None]
         if len(wanted) == 1 and not [*self._returning]:
             return [(one, one.num_left) for one in wanted]
         prompts = sum(len(one.keys) for one in wanted if one.num_left > 1)
@@ -155,25 +155,27 @@ def _compute(model: MultiExpertModel, taken: Sequence[tuple[ReadRequest, int]]) 
         if len(taken) == 1:
             taken[0][0].error = error
             return
-        for one in taken:
-            _compute(model, [one])
+        for request in taken:
+            _compute(model, [request])
 
 
 @torch.inference_mode()
 def _compute_together(model: MultiExpertModel, taken: Sequence[tuple[ReadRequest, int]]) -> None:
-    pieces = [one.ids_ET[:, one.num_read : one.num_read + number] for one, number in taken]
-    hidden = read_together(model, [(one.slot, one.keys, ids) for (one, _), ids in zip(taken, pieces, strict=True)])
-    single = [place for place, (one, _) in enumerate(taken) if one.ids_ET.shape[1] == 1]
+    pieces = [request.ids_ET[:, request.num_read : request.num_read + number] for request, number in taken]
+    hidden = read_together(
+        model, [(request.slot, request.keys, ids) for (request, _), ids in zip(taken, pieces, strict=True)]
+    )
+    single = [index for index, (request, _) in enumerate(taken) if request.ids_ET.shape[1] == 1]
     logits: dict[int, Tensor] = {}
     if single:
-        keys = [key for place in single for key in taken[place][0].keys]
-        every = model.logits(torch.cat([hidden[place] for place in single]), Rows.one_each(keys))
-        logits = dict(zip(single, every.split([len(taken[place][0].keys) for place in single]), strict=True))
-    for place, (one, number) in enumerate(taken):
-        one.logits_E1V = logits.get(place)
-        one.hidden.append(hidden[place])
-        one.slot.length += number
-        one.num_read += number
+        keys = [key for index in single for key in taken[index][0].keys]
+        every = model.logits(torch.cat([hidden[index] for index in single]), Rows.one_each(keys))
+        logits = dict(zip(single, every.split([len(taken[index][0].keys) for index in single]), strict=True))
+    for index, (request, number) in enumerate(taken):
+        request.logits_E1V = logits.get(index)
+        request.hidden.append(hidden[index])
+        request.slot.length += number
+        request.num_read += number
 
 
 class SharedPasses:
@@ -249,9 +251,9 @@ class SharedModel:
         """Whether no other stream reads with this model."""
         return self._queue.is_only_stream(slot)
 
-    def drafter(self, slot: Slot, place: int, keys: Sequence[str]) -> Drafter:
+    def drafter(self, slot: Slot, index: int, keys: Sequence[str]) -> Drafter:
         """The expert of a slot's row, reading on without the others."""
-        return Drafter(self._model, slot.row(place), keys[place])
+        return Drafter(self._model, slot.row(index), keys[index])
 
     def new_cache(self) -> Slot:
         """An empty slot, which any model with the same base can go on with."""

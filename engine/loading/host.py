@@ -42,8 +42,7 @@ from engine.mixing.base import Gate
 from engine.models.expert_model import ExpertModel, ModelLimits
 from engine.models.model_files import read_config
 from engine.text.chat.answers import Message
-from engine.text.chat.own_template import stop_ids, template_folder
-from engine.text.chat.template import ChatTemplate, load_chat_template
+from engine.text.chat.template import ChatTemplate, load_chat_template, stop_ids, template_folder
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 
 _BYTES = 4  # of a number, as if all were float32

@@ -14,7 +14,7 @@ from engine.methods.base import Method, SeedOrigin
 from engine.methods.registry import methods
 from engine.models.stored_tensors import is_same
 from engine.path_kinds import require_kind
-from engine.text.chat.own_template import own_template
+from engine.text.chat.template import own_template
 from engine.text.tokenizer import TOKENIZER_FILES, Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.training.worker import drive, main, own_device, process_group
+from engine.training.ipc import drive, main, own_device, process_group
 
 if TYPE_CHECKING:
     import torch

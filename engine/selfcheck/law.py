@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.environment import device_name, versions
+from engine.device import device_name, versions
 from engine.selfcheck.test_bed import TestBed
 
 VISIBLE = 1e-3  # controls must be above this: far above every limit, far below typical controls

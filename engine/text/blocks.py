@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from engine.errors import CorpusError
 from engine.events import Progress
 from engine.text.split import count_documents, read_split
-from engine.text.split_names import SPLITS, Split
-from engine.text.tokenizer import Tokenizer
+from engine.text.split_names import SPLITS
+from engine.text.tokenizer import Tokenizer, batches
 
 BATCH_CHARACTERS = 1 << 20  # tokenized together
 TOKENIZE_AGAIN = "Tokenize the domain again."
@@ -42,7 +42,7 @@ def pack_domain(documents_folder: Path, tokenizer: Tokenizer, folder: Path) -> I
             GrowingArray(folder / f"{split}.npy", dtype) as tokens,
             GrowingArray(part_file(folder, split, "starts"), np.dtype("<i8")) as starts,
         ):
-            for texts in _batches(documents_folder, split):
+            for texts in batches((row["text"] for row in read_split(documents_folder, split)), len, BATCH_CHARACTERS):
                 for ids in tokenizer.encode_many(texts):
                     starts.extend([len(tokens)])
                     tokens.extend([tokenizer.bos_id, *ids])
@@ -91,7 +91,12 @@ class Tokens:
             return cls(array, starts)
         marks = _open(part_file(folder, split, "marks"), ("uint8",))
         documents = _open(part_file(folder, split, "documents"), ("int32",))
-        return cls(array, starts, marks, documents, mask_rule_of(folder))
+        try:  # earlier versions, which masked by rule 1, did not write it
+            rule = int(json.loads((folder / "tokens.json").read_text(encoding="utf-8")).get("mask_rule", 1))
+        except (OSError, ValueError, AttributeError) as error:
+            problem = f"The facts about the tokens cannot be read ({error})."
+            raise CorpusError(problem, TOKENIZE_AGAIN, path=folder) from None
+        return cls(array, starts, marks, documents, rule)
 
     def __len__(self) -> int:
         return len(self.array)
@@ -160,16 +165,6 @@ def part_file(folder: Path, split: str, part: str) -> Path:
     return folder / f"{split}.{part}.npy"
 
 
-def mask_rule_of(folder: Path) -> int:
-    """The rule by which a folder's conversations were masked; 1 of earlier versions, which did not write it."""
-    try:
-        return int(json.loads((folder / "tokens.json").read_text(encoding="utf-8")).get("mask_rule", 1))
-    except (OSError, ValueError, AttributeError) as error:
-        raise CorpusError(
-            f"The facts about the tokens cannot be read ({error}).", TOKENIZE_AGAIN, path=folder
-        ) from None
-
-
 def _open(path: Path, dtypes: tuple[str, ...]) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -179,20 +174,6 @@ def _open(path: Path, dtypes: tuple[str, ...]) -> NDArray[Any]:
         shape = f"{array.dtype.name} of shape {array.shape}"
         raise CorpusError(f"Expected a flat array of {' or '.join(dtypes)}, got {shape}.", TOKENIZE_AGAIN, path=path)
     return array
-
-
-def _batches(documents_folder: Path, split: Split) -> Iterator[list[str]]:
-    """Texts in order, together at least `BATCH_CHARACTERS` long (except the last batch)."""
-    texts: list[str] = []
-    size = 0
-    for row in read_split(documents_folder, split):
-        texts.append(row["text"])
-        size += len(row["text"])
-        if size >= BATCH_CHARACTERS:
-            yield texts
-            texts, size = [], 0
-    if texts:
-        yield texts
 
 
 class GrowingArray:

@@ -26,8 +26,7 @@ from engine.text.dataset_source import DatasetSource
 from engine.text.formats import read_records
 from engine.text.import_report import ReadReport
 from engine.text.plain_text import pieces
-from engine.text.records import Record, Records, require_encodable, valid_text
-from engine.text.streams import TextFile, find_files, printable
+from engine.text.streams import Record, Records, TextFile, find_files, printable, require_encodable, valid_text
 
 MAX_NAME = 80  # characters of a domain's name
 _LOOK_AHEAD = 1000  # records in which further faults are counted, once an import is refused
@@ -196,11 +195,11 @@ def _documents(path: Path, options: ReadOptions, report: ReadReport) -> Iterator
 def _records(file: TextFile, options: ReadOptions, report: ReadReport, start: int) -> Records:
     """The records of a file; a fault that ends it early is the last item."""
 
-    def seen(num_bytes: int) -> None:
+    def count_bytes(num_bytes: int) -> None:
         report.bytes_read = start + num_bytes
 
     try:
-        yield from read_records(file, options.fields, seen, options.either, report.note)
+        yield from read_records(file, options.fields, count_bytes, options.either, report.note)
     except CorpusChangedError:
         raise  # the rest of the file would be of another moment
     except CorpusError as fault:
@@ -231,7 +230,7 @@ class _DocumentReader:
                 raise CorpusError(f"The domain name “{printable(domain[:MAX_NAME])}” is not allowed: {allowed}.")
         except CorpusError as fault:
             remedy = fault.next_step or "Fix or remove the record."
-            return CorpusError(fault.problem + record.place, remedy, path=self._name, line=record.line)
+            return CorpusError(fault.problem + record.position, remedy, path=self._name, line=record.line)
         return Document(text, domain, group, f"{self._name}:{record.line}", messages)
 
     def _content(self, values: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -253,7 +252,8 @@ class _DocumentReader:
         others = (self._options.domain_field, self._options.group_field)
         conversation = conversation_of(values, shape, others, self._options.leave_out)
         self._shape = shape
-        self._report.count_fields(conversation.not_read)
+        counts = self._report.fields_not_read
+        counts.update({name: counts.get(name, 0) + 1 for name in conversation.not_read})
         return as_text(conversation.messages), as_stored(conversation.messages, conversation.template_kwargs)
 
 

@@ -15,7 +15,7 @@ from engine.text.streams import printable
 class DatasetSource:
     """A split of a data set. `revision` is a branch, a tag or a commit; empty: the newest commit."""
 
-    place: str
+    dataset: str
     config: str = ""
     revision: str = ""
     split: str = "train"
@@ -24,21 +24,21 @@ class DatasetSource:
     def parse(cls, name: str, split: str = "train") -> DatasetSource:
         """The source of a name as users write it: NAME[:CONFIG][@REVISION]."""
         before, _, revision = name.partition("@")
-        place, _, config = before.partition(":")
-        return cls(place, config, revision, split)
+        dataset, _, config = before.partition(":")
+        return cls(dataset, config, revision, split)
 
     @property
     def name(self) -> str:
         """The name with configuration and revision."""
         config, revision = self.config and f":{self.config}", self.revision and f"@{self.revision}"
-        return f"{self.place}{config}{revision}"
+        return f"{self.dataset}{config}{revision}"
 
     def pinned(self) -> DatasetSource:
         """The same with the commit that the revision is now; a folder of this machine has none.
 
         Raises CorpusError if the hub does not know it or cannot be reached.
         """
-        if Path(self.place).exists():
+        if Path(self.dataset).exists():
             return self
         from huggingface_hub import HfApi
         from huggingface_hub.errors import HfHubHTTPError
@@ -46,7 +46,7 @@ class DatasetSource:
         errors: tuple[type[Exception], ...]
         errors = (OSError, ValueError, RuntimeError, *HfHubHTTPError.__bases__)  # the last: of its HTTP library
         try:
-            commit = HfApi().dataset_info(self.place, revision=self.revision or None).sha
+            commit = HfApi().dataset_info(self.dataset, revision=self.revision or None).sha
         except errors as error:
             raise self._refusal(error) from None
         return replace(self, revision=commit or self.revision)
@@ -58,12 +58,12 @@ class DatasetSource:
         except ImportError:
             problem = "The library “datasets” is not installed; it is needed to read data sets."
             raise CorpusError(problem, "Run: pip install 'expert-workbench[hub]'.") from None
-        if self.place in packaged_modules._PACKAGED_DATASETS_MODULES:  # without files it reads the current folder
-            problem = f"“{self.place}” is a file format, not a data set."
+        if self.dataset in packaged_modules._PACKAGED_DATASETS_MODULES:  # without files it reads the current folder
+            problem = f"“{self.dataset}” is a file format, not a data set."
             raise CorpusError(problem, "Give the path of the files.")
         try:
             config, revision = self.config or None, self.revision or None
-            yield from load_dataset(self.place, config, split=self.split, revision=revision, streaming=True)
+            yield from load_dataset(self.dataset, config, split=self.split, revision=revision, streaming=True)
         except (OSError, ValueError, RuntimeError, exceptions.DatasetsError) as error:
             raise self._refusal(error) from None
 

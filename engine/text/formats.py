@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.errors import CorpusError
+from engine.foreign_files import RepeatedKeyError, without_repeats
 from engine.path_kinds import HEAD_BYTES, describe_head, describe_path
-from engine.text import records
+from engine.text import streams
 from engine.text.plain_text import read_plain
-from engine.text.records import Record, Records, Source, names_of
-from engine.text.streams import KNOWN_KINDS, TextFile, Unpacked, refuse_growth
+from engine.text.streams import KNOWN_KINDS, Record, Records, Source, TextFile, Unpacked, names_of, refuse_growth
 
 BATCH_ROWS = 64  # of a parquet table
 _CHUNK = 1 << 16
@@ -96,7 +96,7 @@ def unknown_format(file: TextFile) -> CorpusError:
 
 def _read_json(source: Source) -> Records:
     """One object per line; or an array, or objects over several lines, one after the other."""
-    start = source.stream.peek(records.PEEK_BYTES)[: records.PEEK_BYTES].lstrip()
+    start = source.stream.peek(streams.PEEK_BYTES)[: streams.PEEK_BYTES].lstrip()
     if start[:1] == b"[" or re.match(rb"\{\s*\n", start):
         yield from _read_json_values(source)
         return
@@ -106,17 +106,17 @@ def _read_json(source: Source) -> Records:
         elif item[1].strip():
             line, text = item
             try:
-                yield _record_of(source, json.loads(text, object_pairs_hook=_without_repeats), line)
+                yield _record_of(source, json.loads(text, object_pairs_hook=without_repeats), line)
             except RecursionError:
                 yield source.fault("The line is JSON that is nested too deeply.", "Remove the nesting.", line)
             except ValueError as error:
                 yield source.fault(f"The line is not JSON ({error}).", "Fix or remove it.", line)
 
 
-def _record_of(source: Source, value: object, line: int, place: str = "") -> Record | CorpusError:
+def _record_of(source: Source, value: object, line: int, position: str = "") -> Record | CorpusError:
     if isinstance(value, dict):
-        return Record(line, value, place=place)
-    problem = f"The line must be a JSON object, got a {type(value).__name__}.{place}"
+        return Record(line, value, position=position)
+    problem = f"The line must be a JSON object, got a {type(value).__name__}.{position}"
     return source.fault(problem, 'Write {"text": "…"}.', line)
 
 
@@ -133,8 +133,8 @@ def _read_json_values(source: Source) -> Records:
             raise source.fault("A comma is missing between two records of the array.", "Fix the file.", text.line)
         text.is_at_end()
         number, before, line = number + 1, line, text.line
-        place = f" It is record {number:,} of the array." if is_array and line == before else ""
-        yield _record_of(source, text.value(), line, place)
+        position = f" It is record {number:,} of the array." if is_array and line == before else ""
+        yield _record_of(source, text.value(), line, position)
     if not text.is_at_end():
         raise source.fault("Something follows the end of the array.", "Write one record per line.", text.line)
 
@@ -145,7 +145,7 @@ class _JsonText:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._json = json.JSONDecoder(object_pairs_hook=_without_repeats)
+        self._json = json.JSONDecoder(object_pairs_hook=without_repeats)
         self._text, self._position, self._is_complete = "", 0, False
         self.line = 1
 
@@ -175,10 +175,10 @@ class _JsonText:
                     return value
             except RecursionError:
                 raise self._source.fault("The record is nested too deeply.", "Remove the nesting.", self.line) from None
-            except _RepeatedFieldError as error:
+            except RepeatedKeyError as error:
                 raise self._source.fault(f"The record is not JSON ({error}).", "Fix it.", self.line) from None
             except json.JSONDecodeError as error:
-                if len(self._text) - self._position > records.MAX_RECORD_BYTES:
+                if len(self._text) - self._position > streams.MAX_RECORD_BYTES:
                     raise self._source.too_long(self.line) from None
                 if not self._read(size):
                     line = self.line + self._text.count("\n", self._position, error.pos)
@@ -205,22 +205,9 @@ class _JsonText:
         return True
 
 
-class _RepeatedFieldError(ValueError):
-    """An object names a field twice."""
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _RepeatedFieldError(f"it names “{twice[:40]}” twice")
-    return values
-
-
 def _read_csv(source: Source, delimiter: str = ",") -> Records:
     """The rows of a table; another separator than the expected one is recognised, and noted."""
-    csv.field_size_limit(records.MAX_RECORD_BYTES)  # of the process; the default of 128 KiB is short for documents
+    csv.field_size_limit(streams.MAX_RECORD_BYTES)  # of the process; the default of 128 KiB is short for documents
     delimiter = _delimiter(source, delimiter)
     feed = _CsvLines(source)
     rows = csv.reader(feed, delimiter=delimiter, strict=True)
@@ -253,7 +240,7 @@ def _read_csv(source: Source, delimiter: str = ",") -> Records:
 
 def _delimiter(source: Source, expected: str) -> str:
     """What separates the columns: what a line `sep=` says, else the first of `_DELIMITERS` that shows the columns."""
-    head = source.stream.peek(records.PEEK_BYTES)[: records.PEEK_BYTES].decode("utf-8", "replace")
+    head = source.stream.peek(streams.PEEK_BYTES)[: streams.PEEK_BYTES].decode("utf-8", "replace")
     first = head.partition("\n")[0].rstrip("\r")
     if first[:4].lower() == "sep=":
         chosen = first[4:5] or "\t"  # a tab at the end of a line may have been cut
@@ -306,7 +293,7 @@ class _CsvLines:
                 raise item
             self._number, self.last = item
             self._size += len(self.last)
-            if self._size > records.MAX_RECORD_BYTES:
+            if self._size > streams.MAX_RECORD_BYTES:
                 raise self._source.too_long(self._first)
             yield self.last
 
@@ -367,7 +354,7 @@ def _parquet_rows(source: Source, table: Any) -> Records:
                 yield source.not_utf8(row, error.start + 1)
                 continue
             text = values[fields[0]]
-            if isinstance(text, str) and len(text) > records.MAX_RECORD_BYTES:
+            if isinstance(text, str) and len(text) > streams.MAX_RECORD_BYTES:
                 yield source.too_long(row)
                 continue
             size += len(str(text))

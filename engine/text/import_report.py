@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.errors import CorpusError
@@ -68,11 +68,6 @@ class ReadReport:
         for category, number in dummies.items():
             self.anonymized[category] += number
 
-    def count_fields(self, names: Iterable[str]) -> None:
-        """Counts the fields of a record that are not read."""
-        for name in dict.fromkeys(names):
-            self.fields_not_read[name] = self.fields_not_read.get(name, 0) + 1
-
     def note(self, sentence: str) -> None:
         """Adds a sentence, unless it stands there."""
         if sentence not in self.notes and len(self.notes) < MAX_LISTED:
@@ -108,7 +103,7 @@ class ReadReport:
         if not (self.num_left_out or self.num_files_refused):
             return error
         problem, remedy = f"{error.problem} {self.kept_text()}", error.next_step
-        if first := next((one for one in self.refused if one.line), None):
+        if first := next((refusal for refusal in self.refused if refusal.line), None):
             problem += f" The first one left out: {first.path}, line {first.line}: {first.reason}"
             remedy = ""
         return CorpusError(problem, remedy, path=error.path)

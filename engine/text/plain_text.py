@@ -5,8 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable, Iterator
 
-from engine.text.records import Record, Records, Source
-from engine.text.streams import TextFile
+from engine.text.streams import Record, Records, Source, TextFile
 
 DOCUMENT_CHARACTERS = 10_000  # a document ends at the first paragraph border after this many
 SHORT_BYTES = 6 * DOCUMENT_CHARACTERS  # a text below this, imported without others, gives too few documents to split

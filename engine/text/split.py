@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from engine.errors import CorpusError
 from engine.events import Progress
 from engine.text.corpus import Document
-from engine.text.parquet_rows import CHAT_SCHEMA, SCHEMA, Row, SortedRows, Table, num_rows, read_groups, read_rows
+from engine.text.parquet_rows import CHAT_SCHEMA, SCHEMA, Row, SortedRows, Table, num_rows, read_rows
 from engine.text.split_names import HELD_OUT_FIRST, HELD_OUT_SPLITS, SPLITS, Split
 
 TEST_SHARE = 0.05
@@ -52,7 +51,7 @@ def store_documents(
     Yields progress in bytes: `done_bytes()` of `total_bytes`, or else the text stored so far.
     Raises CorpusError without a document, or when a domain has fewer than three groups.
     """
-    domains: dict[str | None, _Domain] = {}
+    domains: dict[str | None, _DomainWriter] = {}
     num_bytes = waiting = reported = 0
     for document in documents:
         if document.domain not in domains:
@@ -60,7 +59,7 @@ def store_documents(
                 problem = f"The domain field has more than {MAX_DOMAINS} values."
                 raise CorpusError(problem, "Choose a field whose values many records share.")
             unsorted, is_chat = folder / f"unsorted{len(domains)}", document.messages is not None
-            domains[document.domain] = _Domain(document.domain, unsorted, split_of, is_chat)
+            domains[document.domain] = _DomainWriter(document.domain, unsorted, split_of, is_chat)
         domain = domains[document.domain]
         waiting -= domain.rows.waiting_bytes
         num_bytes += domain.add(document)
@@ -85,20 +84,13 @@ def count_documents(domain_folder: Path, split: str) -> int:
     return num_rows(domain_folder / f"{split}.parquet")
 
 
-def first_in_group(domain_folder: Path, split: str) -> NDArray[np.int32]:
-    """For each row of a split, in order, the index of the first row of the same group."""
-    first: dict[str, int] = {}
-    names = (name for rows in read_groups(domain_folder / f"{split}.parquet") for _, name in rows)
-    return np.array([first.setdefault(name, number) for number, name in enumerate(names)], dtype=np.int32)
-
-
 def place_of(group: str) -> float:
     """The position of a group between 0 and 1: test comes first, then dev, then train."""
     digest = hashlib.sha256(f"split\0{group}".encode()).digest()
     return int.from_bytes(digest[:6]) / 2**48  # a float holds 48 bits exactly, so 1 is never reached
 
 
-def _write_domains(domains: list[_Domain], folder: Path, num_bytes: int) -> Iterator[Progress]:
+def _write_domains(domains: list[_DomainWriter], folder: Path, num_bytes: int) -> Iterator[Progress]:
     if not domains:
         raise CorpusError("The corpus has no documents.", "Add text.")
     summaries = []
@@ -111,7 +103,7 @@ def _write_domains(domains: list[_Domain], folder: Path, num_bytes: int) -> Iter
     (folder / "summary.json").write_text(json.dumps({"domains": summaries}, indent=1), encoding="utf-8")
 
 
-class _Domain:
+class _DomainWriter:
     """A domain that is being written."""
 
     def __init__(self, name: str | None, unsorted: Path, split_of: SplitOf | None, is_chat: bool) -> None:

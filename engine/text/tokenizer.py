@@ -5,18 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import groupby, takewhile
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from engine.errors import TokenizerError
-from engine.foreign_files import read_bytes, read_text, short
-from engine.foreign_patterns import is_linear, patterns_in
+from engine.foreign_files import is_linear, patterns_in, read_bytes, read_text, short
 from engine.text.special_tokens import MAX_FILE_BYTES, SEPARATORS, convert_tokenizer, read_special_tokens, refused_as
 
 BOUNDARY = "<s>"  # begins and ends a document; id 0
@@ -44,6 +43,7 @@ TOKENIZER_FILES = (
     "spiece.model",
     "sentencepiece.bpe.model",
 )
+Item = TypeVar("Item")
 _SAMPLE_TEXT = "The court held 1,234 things (and “näher” 😀).\n\n\tx = 'y';  " + "a" * 40 + "b" + " " * 40 + "!"
 
 
@@ -81,7 +81,9 @@ class Tokenizer:
         self.special_ids = frozenset(id for id, token in added.items() if token.special)
         self.control_ids = frozenset(id for id, token in added.items() if token.special or not token.content.isspace())
         state = json.loads(inner.to_str())
-        self.sha256 = _fingerprint(state, bos_id)
+        deciding = {name: state.get(name) for name in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
+        canonical = json.dumps({**deciding, "bos_id": bos_id}, sort_keys=True, ensure_ascii=True)
+        self.sha256 = hashlib.sha256(canonical.encode()).hexdigest()  # of what decides the ids, in any file format
         token = state["model"].get("unk_token")
         unknown = state["model"].get("unk_id") if token is None else inner.token_to_id(token)
         self._never_of_text = frozenset(  # one character, such as a line end, is a text whatever it is called
@@ -162,7 +164,8 @@ class Tokenizer:
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, as `encode` gives them."""
         ids_by_text: list[list[int]] = [[] for _ in texts]
-        for batch in _batches(texts):
+        pieces = ((i, piece) for i, text in enumerate(texts) for piece in _pieces(text))
+        for batch in batches(pieces, lambda item: len(item[1])):
             with refused_as("The tokenizer cannot read a text"):
                 encodings = self._inner.encode_batch_fast([piece for _, piece in batch], add_special_tokens=False)
             for (i, piece), encoding in zip(batch, encodings, strict=True):
@@ -331,13 +334,6 @@ def load_tokenizer(folder: Path, *, like: Tokenizer | None = None) -> Tokenizer:
     )
 
 
-def _fingerprint(state: dict[str, Any], bos_id: int) -> str:
-    """The hash of what decides the ids, independent of the file format and of decoding."""
-    parts = {name: state.get(name) for name in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
-    canonical = json.dumps({**parts, "bos_id": bos_id}, sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(canonical.encode()).hexdigest()
-
-
 def _valid_bytes(tokens: Iterable[str]) -> Iterator[str]:
     """The tokens, with `�` for each byte that belongs to no character."""
     for is_bytes, run in groupby(tokens, lambda token: BYTE.fullmatch(token) is not None):
@@ -350,17 +346,16 @@ def _valid_bytes(tokens: Iterable[str]) -> Iterator[str]:
             yield from [INCOMPLETE] if is_lost else [f"<0x{byte:02X}>" for byte in character.encode()]
 
 
-def _batches(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
-    """Batches of about `MAX_BATCH` characters: pieces with the indices of their texts."""
-    batch: list[tuple[int, str]] = []
+def batches(items: Iterable[Item], length: Callable[[Item], int], least: int = MAX_BATCH) -> Iterator[list[Item]]:
+    """The items in order, in batches that together have at least this length (except the last)."""
+    batch: list[Item] = []
     size = 0
-    for i, text in enumerate(texts):
-        for piece in _pieces(text):
-            batch.append((i, piece))
-            size += len(piece)
-            if size >= MAX_BATCH:
-                yield batch
-                batch, size = [], 0
+    for item in items:
+        batch.append(item)
+        size += length(item)
+        if size >= least:
+            yield batch
+            batch, size = [], 0
     if batch:
         yield batch
 

@@ -23,8 +23,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from engine.config import TrainingConfig
-from engine.errors import DamagedFileError, TrainingError
-from engine.files import aside_of, aside_pattern, new_folder, sha256_of, sync, verify_folder
+from engine.errors import TrainingError
+from engine.files import aside_of, aside_pattern, faults_in, new_folder, sha256_of, sync
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup, first_row, local_part, part_like
 
 PARAMETERS, BEST = "parameters", "best"
@@ -72,14 +72,6 @@ def write_part(folder: Path, rank: int, state: OwnState) -> None:
     content = {"sha256": _write(state.tensors, folder / file), "first_rows": state.first_rows}
     (folder / about).write_text(json.dumps(content, indent=1), encoding="utf-8")
     sync(folder / about)
-
-
-def hashes_of_parts(folder: Path, num_parts: int) -> dict[str, str]:
-    """The SHA-256 of the files that processes wrote, as they say themselves."""
-    hashes: dict[str, str] = {}
-    for file, about in map(_part_names, range(num_parts)):
-        hashes |= {file: _read(folder / about)["sha256"], about: sha256_of(folder / about)}
-    return hashes
 
 
 class StoredState(Mapping[str, Tensor]):
@@ -218,7 +210,8 @@ def new_checkpoint(
         yield aside, hashes
         team.wait()
         if team.num_processes > 1:
-            hashes |= hashes_of_parts(aside, team.num_processes)
+            for file, about in map(_part_names, range(team.num_processes)):
+                hashes |= {file: _read(aside / about)["sha256"], about: sha256_of(aside / about)}
         (aside / _CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
     for old in _folders(root)[:-KEPT]:
         shutil.rmtree(old)
@@ -274,11 +267,7 @@ def state_at(root: Path, step: int) -> dict[str, Tensor]:
 
 
 def _is_intact(folder: Path) -> bool:
-    try:
-        verify_folder(folder)
-    except DamagedFileError:
-        return False
-    return True
+    return not any(faults_in(folder))
 
 
 def _require_config(folder: Path, config: TrainingConfig) -> None:

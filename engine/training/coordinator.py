@@ -48,11 +48,13 @@ class Coordinator:
         self.lost: int | None = None  # the node that does not answer any more
         self._num_nodes, self._endpoint = num_nodes, ""
         self._connections: list[_Connection] = []
-        self._folder = None if address else _socket_folder()
-        if self._folder is None:
+        self._folder: Path | None = None
+        if address:
             self._listener = _listen(address)
             self.address = "{}:{}".format(*self._listener.getsockname())
-        else:
+        else:  # a new folder that only this user reads, with a path short enough for a socket
+            is_short = len(os.fsencode(tempfile.gettempdir())) <= MOST_FOLDER_BYTES
+            self._folder = Path(tempfile.mkdtemp(prefix="workbench-", dir=None if is_short else "/tmp"))
             self.address = str(self._folder / "socket")
             self._listener = socket.socket(socket.AF_UNIX)
             self._listener.bind(self.address)
@@ -69,15 +71,15 @@ class Coordinator:
 
     def answer(self, word: bytes) -> None:
         """Sends a word to the first process."""
-        for one in self._connections:
-            if (one.role, one.number) == ("rank", 0):
+        for connection in self._connections:
+            if (connection.role, connection.number) == ("rank", 0):
                 with suppress(OSError):  # it has ended: its node says why
-                    one.socket.sendall(word + b"\n")
+                    connection.socket.sendall(word + b"\n")
 
     def close(self) -> None:
         """Closes all connections, which ends the processes."""
-        for one in [*self._connections]:
-            self._drop(one)
+        for connection in [*self._connections]:
+            self._drop(connection)
         self._selector.close()
         self._listener.close()
         if self._folder is not None:
@@ -89,29 +91,29 @@ class Coordinator:
         except OSError:  # it has gone again, or there are too many
             return iter(())
         keep_alive(connected)
-        one = _Connection(connected)
-        self._connections.append(one)
-        self._selector.register(connected, selectors.EVENT_READ, one)
+        connection = _Connection(connected)
+        self._connections.append(connection)
+        self._selector.register(connected, selectors.EVENT_READ, connection)
         return iter(())
 
-    def _read(self, one: _Connection) -> Iterator[bytes]:
+    def _read(self, connection: _Connection) -> Iterator[bytes]:
         try:
-            data = one.socket.recv(1 << 16)
+            data = connection.socket.recv(1 << 16)
         except OSError as error:
-            if error.errno in _LOST and one.role == "node":
-                self.lost = one.number
+            if error.errno in _LOST and connection.role == "node":
+                self.lost = connection.number
             data = b""
-        *lines, one.buffer = (one.buffer + data).split(b"\n")
+        *lines, connection.buffer = (connection.buffer + data).split(b"\n")
         for line in lines:
-            if one.role:
+            if connection.role:
                 yield line
-            elif not self._welcome(one, line):
+            elif not self._welcome(connection, line):
                 data = b""
                 break
-        if not data or (not one.role and len(one.buffer) > _MOST_BYTES):
-            self._drop(one)
+        if not data or (not connection.role and len(connection.buffer) > _MOST_BYTES):
+            self._drop(connection)
 
-    def _welcome(self, one: _Connection, line: bytes) -> bool:
+    def _welcome(self, connection: _Connection, line: bytes) -> bool:
         """Reads how a process introduces itself; False if it is none of this training."""
         try:
             hello: dict[str, Any] = json.loads(line) if len(line) <= _MOST_BYTES else {}
@@ -122,7 +124,7 @@ class Coordinator:
         is_ours = is_ours and not any((other.role, other.number) == (role, number) for other in self._connections)
         if is_ours:
             _require_same_torch(hello)
-            one.role, one.number = role, number
+            connection.role, connection.number = role, number
             self._endpoint = hello.get("endpoint") or self._endpoint
             self._send_endpoint()
         return is_ours
@@ -136,16 +138,10 @@ class Coordinator:
                     node.socket.sendall(self._endpoint.encode() + b"\n")
             self._endpoint = ""
 
-    def _drop(self, one: _Connection) -> None:
-        self._connections.remove(one)
-        self._selector.unregister(one.socket)
-        one.socket.close()
-
-
-def _socket_folder() -> Path:
-    """A new folder that only this user reads, with a path short enough for a socket: in /tmp if need be."""
-    is_short = len(os.fsencode(tempfile.gettempdir())) <= MOST_FOLDER_BYTES
-    return Path(tempfile.mkdtemp(prefix="workbench-", dir=None if is_short else "/tmp"))
+    def _drop(self, connection: _Connection) -> None:
+        self._connections.remove(connection)
+        self._selector.unregister(connection.socket)
+        connection.socket.close()
 
 
 def _listen(address: str) -> socket.socket:

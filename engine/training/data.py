@@ -121,11 +121,6 @@ def no_answers(domain: str, split: str = "held-out") -> TrainingError:
 _ALL = ""  # all domains' text in one row; no domain has this name
 
 
-def _every_row(expert: str, num_rows: int) -> range:
-    del expert
-    return range(num_rows)
-
-
 @dataclass
 class BlockSampler:
     """Walks each domain's blocks in a new order every epoch; equal numbers for every domain (DEMix §4.1).
@@ -138,7 +133,7 @@ class BlockSampler:
     block_size: int
     sequences_per_domain: int
     seed: int
-    rows_of: Callable[[str, int], range] = _every_row
+    rows_of: Callable[[str, int], range] = lambda _, num_rows: range(num_rows)
     balanced: bool = True
     max_sequences: int | None = None  # of each domain's blocks only so many take part, evenly spread
     separate: bool = False  # conversations of one block are kept apart
@@ -303,11 +298,11 @@ class LossMeans:
     def by_domain(self) -> dict[str, float]:
         """The mean loss of every domain in the batches; a domain without a token that counts is left out."""
         places: dict[str, list[int]] = {}
-        for place, name in enumerate(self._domains):
-            places.setdefault(name, []).append(place)
+        for row, name in enumerate(self._domains):
+            places.setdefault(name, []).append(row)
         if self._counted_ANT is None:
             by_row = self._by_row()
-            return {name: fmean(by_row[place] for place in some) for name, some in places.items()}
+            return {name: fmean(by_row[row] for row in some) for name, some in places.items()}
         losses_MT, counted_MT = self._losses_ANT.flatten(0, 1), self._counted_ANT.flatten(0, 1)
         return {
             name: _mean(losses_MT[some], counted_MT[some]) for name, some in places.items() if counted_MT[some].any()

@@ -160,16 +160,15 @@ class RankGroup(ProcessGroup):
 
     def own_state(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Parts of what is divided; else what the first process of those that have it writes."""
-        return {name: tensor for name, tensor in state.items() if is_divided(tensor) or self._is_first(expert_of(name))}
+        own = {}
+        for name, tensor in state.items():
+            expert, colon, _ = name.partition("/")[2].partition(":")
+            if is_divided(tensor) or self._is_first(expert if colon else None):
+                own[name] = tensor
+        return own
 
     def _is_first(self, key: str | None) -> bool:
         return self.rank == (0 if key is None else self.layout.group(key).start)
-
-
-def expert_of(name: str) -> str | None:
-    """The expert of a tensor that is named `kind/expert:place`; None for a shared one."""
-    expert, colon, _ = name.partition("/")[2].partition(":")
-    return expert if colon else None
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
@@ -219,13 +218,13 @@ def first_row(tensor: Tensor) -> int:
     return min(rows, mesh.get_local_rank() * -(-rows // mesh.size()))
 
 
-def part_like(full: Tensor, own: Tensor) -> Tensor:
+def part_like(full: Tensor, held: Tensor) -> Tensor:
     """The part of a full tensor that corresponds to what this process holds of `own`; a number stays as it is."""
-    if not is_divided(own) or full.dim() == 0:
+    if not is_divided(held) or full.dim() == 0:
         return full
     from torch.distributed.tensor import distribute_tensor
 
-    return distribute_tensor(full.to(own.device), own.device_mesh, own.placements, src_data_rank=None)
+    return distribute_tensor(full.to(held.device), held.device_mesh, held.placements, src_data_rank=None)
 
 
 def copy_aside(tensor: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 The parent drives, as with any iterator of events: after each event the first process waits for the command to
 continue, and all others wait for it. When the parent dies, its connections close and every process ends at once.
+Each process joins the others, drives the training, and ends with its parent (`main`, `process_group`, `drive`).
 """
 
 from __future__ import annotations
@@ -10,20 +11,29 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from engine import errors
+from engine.device import choose_device, prepare_process
 from engine.errors import LostRankError, NextStep, Problem, TrainingError, is_out_of_memory
 from engine.events import Event
 from engine.files import new_file
 from engine.training.coordinator import keep_alive
+
+if TYPE_CHECKING:
+    import torch
+
+    from engine.training.distributed import ProcessGroup
 
 INPUT, LAUNCH, FAILURE, STORE = "input.json", "launch.json", "failure.json", "store"
 GO, STOP = b"g", b"s"
@@ -133,10 +143,11 @@ class ParentConnection:
 
 def report_error(folder: Path, rank: int, error: BaseException, parent: ParentConnection | None = None) -> None:
     """Reports the error that ended a process."""
+    lines = str(error).strip().splitlines() or ["no message"]
     record = {
         "rank": rank,
         "kind": type(error).__name__,
-        "problem": error.problem if isinstance(error, Problem) else _last_line(error),
+        "problem": error.problem if isinstance(error, Problem) else lines[-1][:500],
         "next_step": error.next_step if isinstance(error, Problem) else "",
         "errno": error.errno if isinstance(error, OSError) else None,
         "lacks_memory": isinstance(error, Exception) and is_out_of_memory(error),
@@ -203,5 +214,66 @@ def _error_of(name: str, rank: int, record: dict[str, Any]) -> Exception:
     return LostRankError(what, f"{_LOG} {_SMALLER}" if lacks_memory else _LOG, rank=rank, lacks_memory=lacks_memory)
 
 
-def _last_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or ["no message"])[-1][:500]
+_END_SECONDS = 60.0  # torchrun needs a moment to see who failed, and then ends all
+
+
+def main(folder: Path, work: Callable[[Path, int, int, ParentConnection | None], None]) -> NoReturn:
+    """Does the work of (folder, rank, number of ranks, parent) and ends: nothing that a library left keeps it alive."""
+    prepare_process()
+    rank, line = int(os.environ["RANK"]), folder.is_dir()
+    parent = None
+    try:
+        parent = ParentConnection(Launch.read(folder)) if line else None
+        if parent is not None:
+            parent.introduce("rank", rank)
+        work(folder, rank, int(os.environ["WORLD_SIZE"]), parent)
+    except BaseException as error:
+        traceback.print_exc()
+        if isinstance(error, LostRankError):
+            time.sleep(_END_SECONDS)  # the word is with the one that failed
+        elif line:
+            report_error(folder, rank, error, parent)
+        _exit(1)
+    _exit(0)
+
+
+def drive(events: Iterator[Event], team: ProcessGroup, parent: ParentConnection | None) -> None:
+    """Goes on while the parent wants more; what it wants is asked by the first process and done by all."""
+    for event in events:
+        wanted = True
+        if parent and team.rank == 0:
+            wanted = parent.publish(event)
+        elif team.rank == 0:
+            print(to_line(event).decode(), end="", flush=True)
+        if not team.broadcast(wanted):
+            break
+    events.close()  # type: ignore[attr-defined]
+
+
+def own_device(device: str) -> torch.device:
+    """The CPU, or the GPU with this process's number on its machine."""
+    import torch
+
+    on_cpu = device == "cpu" or not torch.cuda.is_available()
+    own = choose_device("cpu" if on_cpu else f"cuda:{os.environ['LOCAL_RANK']}")
+    if own.type == "cuda":
+        torch.cuda.set_device(own)
+    return own
+
+
+@contextmanager
+def process_group(device: torch.device, rank: int, num_ranks: int, store: Path | None) -> Iterator[None]:
+    """Meets the others through a file, or, on several nodes or by hand, as torchrun's variables say."""
+    import torch.distributed as dist
+
+    backend, is_single_node = "nccl" if device.type == "cuda" else "gloo", os.environ["GROUP_WORLD_SIZE"] == "1"
+    meeting = dist.FileStore(str(store), num_ranks) if store and is_single_node else None  # type: ignore[attr-defined]
+    dist.init_process_group(backend, store=meeting, rank=rank, world_size=num_ranks)
+    yield
+    dist.destroy_process_group()
+
+
+def _exit(code: int) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

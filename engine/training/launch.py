@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Protocol
 
-from engine.device import require_gpus
+from engine.device import python_environment, require_gpus
 from engine.errors import LostNodeError, LostRankError, NextStep, TrainingError
 from engine.events import Event, Progress
-from engine.subprocesses import python_environment
 from engine.training.coordinator import Coordinator
 from engine.training.ipc import (
     GO,
@@ -131,7 +130,9 @@ class TorchrunProcesses:
             variables=self._variables,
             gpus=[node.gpus for node in self._nodes],
         ).write(self.folder)
-        environment = {**_inherited(self._launcher), **python_environment()}
+        private = self._launcher.private_variables
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(private)}
+        environment = {**inherited, **python_environment()}
         with ExitStack() as opened:
             log = opened.enter_context(self._log.open("ab")) if self._log else None
             for command in self._launcher.commands(self._nodes, self.folder):
@@ -223,11 +224,6 @@ class TorchrunProcesses:
 
     def _name(self, number: int) -> str:
         return f"Node {number + 1} of {len(self._nodes)} ({self._nodes[number].name})"
-
-
-def _inherited(launcher: Launcher) -> dict[str, str]:
-    """This process's environment, without what is private to it."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(launcher.private_variables)}
 
 
 def _start(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes] | None) -> subprocess.Popen[bytes]:

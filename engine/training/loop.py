@@ -27,12 +27,10 @@ from engine.events import Evaluated, Event, Note, Saving, Step, TextSample, Trai
 from engine.models.compiled import compiling_failed
 from engine.models.expert_model import TrainableModel, require_separation, trainable
 from engine.models.likelihoods import Objective
-from engine.training.autocast import autocast_for
 from engine.training.data import Batch, BlockSampler, DomainText, LossMeans, counted_rows, num_counted_tokens, step_seed
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
-from engine.training.inspection import TrainingTensors, show
-from engine.training.memory import MemorySaving
-from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
+from engine.training.memory import MemorySaving, TrainingTensors, show
+from engine.training.optimizer import autocast_for, clip_and_step, gradient_groups, learning_rate, make_optimizer
 from engine.training.run_state import RunState
 
 
@@ -248,19 +246,11 @@ class _Training:
                 "these weights are not saved" if step else "nothing was updated",
             )
         self.state.add_evaluation(step, means)
-        return Evaluated(step, means | self._watched(), samples=self._samples(step))
-
-    def _watched(self) -> dict[str, float]:
-        if self.watch is None:
-            return {}
+        is_sampled = self.sample is not None and bool(step or self.watch or self.config.patience)
         with autocast_for(self.config.precision, self.model.device):
-            return dict(self.watch())
-
-    def _samples(self, step: int) -> Sequence[TextSample]:
-        if self.sample is None or not (step or self.watch or self.config.patience):
-            return ()
-        with autocast_for(self.config.precision, self.model.device):
-            return self.sample(step)
+            watched = self.watch() if self.watch else {}
+            samples = self.sample(step) if self.sample and is_sampled else ()
+        return Evaluated(step, {**means, **watched}, samples=samples)
 
 
 def _require_finite(loss: float, what: str, consequence: str) -> None:

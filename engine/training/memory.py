@@ -2,7 +2,8 @@
 
 Weights, a gradient of each trained weight, and what the optimizer keeps of it are all there at every update, and so is
 the best copy of them with patience. Activations, libraries and working copies come on top, so what is refused here
-cannot run; what is not refused may still lack memory.
+cannot run; what is not refused may still lack memory. What a training really holds as it starts is shown to observers
+in this process, such as a probe of its costs.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from engine.models.compiled import checkpointable_layers, checkpointed_activatio
 from engine.models.discovery import routers
 from engine.models.expert_model import TrainableModel, trainable
 from engine.models.rows import Rows
-from engine.training.autocast import HasTensors, in_training_precision, precision_on
 from engine.training.checkpoint import KEPT
+from engine.training.data import BlockSampler
 from engine.training.distributed import local_part
-from engine.training.low_bits import frozen_in_4bit
+from engine.training.optimizer import HasTensors, frozen_in_4bit, in_training_precision, precision_on
 from engine.training.run_state import LEAST_BYTES, has_idle_cores
 
 _FLOAT32 = 4  # bytes of a weight in float32, and of each of AdamW's two moments
@@ -85,11 +86,8 @@ class Needs:
     def _words(self) -> str:
         parts = {"weights": self.weights, "gradients": self.gradients, "optimizer": self.optimizer, "best": self.best}
         listed = ", ".join(f"{name} {megabytes(size)}" for name, size in parts.items() if size)
-        return f"{megabytes(self.on_device)} of {self._memory} ({listed})"
-
-    @property
-    def _memory(self) -> str:
-        return "the GPU's memory" if self._has_gpu else "memory"
+        memory = "the GPU's memory" if self._has_gpu else "memory"
+        return f"{megabytes(self.on_device)} of {memory} ({listed})"
 
     def excess(self) -> str:
         """Why it does not fit here, as a sentence; empty where it may, and where free memory is not known."""
@@ -111,7 +109,7 @@ def least_needs(
     held = 2 if config.precision == "bf16_weights" else _FLOAT32
     own = {id(one) for one in trained.values()}
     every = list(_distinct([*model.parameters(), *model.buffers()]))
-    in_fp32 = precision_on(config.precision, device) == "fp32"
+    in_fp32, has_8bit = precision_on(config.precision, device) == "fp32", config.optimizer == "adamw_8bit"
     frozen = [_frozen_bytes(one, config, in_fp32, device) for one in every if id(one) not in own]
     return Needs(
         device=device,
@@ -119,7 +117,7 @@ def least_needs(
         result=sum(_bytes(one) for one in _distinct(trained.values())),
         weights=sum(frozen) + held * sum(sizes),
         gradients=held * sum(sizes),
-        optimizer=sum(_moment_bytes(size, config) for size in sizes),
+        optimizer=sum(2 * size * (1 if has_8bit and size >= _SMALLEST_8BIT else _FLOAT32) for size in sizes),
         best=held * sum(sizes) if config.patience else 0,
     )
 
@@ -182,12 +180,6 @@ def _frozen_bytes(tensor: Tensor, config: TrainingConfig, in_fp32: bool, device:
     return _FLOAT32 * own.numel() if is_half and in_fp32 else _bytes(own)
 
 
-def _moment_bytes(size: int, config: TrainingConfig) -> int:
-    """Bytes of the two moments of a parameter of so many numbers."""
-    is_8bit = config.optimizer == "adamw_8bit" and size >= _SMALLEST_8BIT
-    return 2 * size if is_8bit else 2 * _FLOAT32 * size
-
-
 def _bytes(tensor: Tensor) -> int:
     own = local_part(tensor)
     return own.numel() * own.element_size()
@@ -198,9 +190,9 @@ def _distinct(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
     seen: set[int] = set()
     for tensor in tensors:
         own = local_part(tensor)
-        place = id(tensor) if own.is_meta else own.untyped_storage().data_ptr()
-        if place not in seen:
-            seen.add(place)
+        address = id(tensor) if own.is_meta else own.untyped_storage().data_ptr()
+        if address not in seen:
+            seen.add(address)
             yield tensor
 
 
@@ -300,3 +292,55 @@ def fused_activations(model: Any) -> Iterator[None]:
     finally:
         for parent, name, child in places:
             setattr(parent, name, child)
+
+
+@dataclass(frozen=True)
+class TrainingTensors:
+    """The model, what of it is trained, with which optimizer, and on which batches."""
+
+    model: TrainableModel
+    parameters: Mapping[str, nn.Parameter]
+    optimizer: torch.optim.Optimizer
+    sampler: BlockSampler
+
+    def weight_bytes(self) -> int:
+        """Bytes of all weights and buffers; a tensor that stands in two places counts once."""
+        return _storage_bytes([*self.model.parameters(), *self.model.buffers()])
+
+    def trained_bytes(self) -> int:
+        """Bytes of what is trained, and so of its gradients."""
+        return _storage_bytes(self.parameters.values())
+
+    def num_trained(self) -> int:
+        """Trainable parameters."""
+        return sum(parameter.numel() for parameter in self.parameters.values())
+
+    def optimizer_bytes(self) -> int:
+        """Bytes of the optimizer's state; 0 before the first update."""
+        states = self.optimizer.state.values()
+        return _storage_bytes(value for state in states for value in state.values() if isinstance(value, Tensor))
+
+
+Observer = Callable[[TrainingTensors], None]
+_observers: list[Observer] = []
+
+
+@contextmanager
+def observed_by(observer: Observer) -> Iterator[None]:
+    """Calls the observer at the start of each training in this process, as long as the block lasts."""
+    _observers.append(observer)
+    try:
+        yield
+    finally:
+        _observers.remove(observer)
+
+
+def show(held: TrainingTensors) -> None:
+    """Called by a training before its first update."""
+    for observer in _observers:
+        observer(held)
+
+
+def _storage_bytes(tensors: Iterable[Tensor]) -> int:
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())

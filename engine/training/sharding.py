@@ -26,8 +26,8 @@ from engine.models.families import layout_of
 from engine.models.likelihoods import TokenScores
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from engine.training.autocast import hold_in_training_precision
 from engine.training.distributed import Layout, RankGroup
+from engine.training.optimizer import hold_in_training_precision
 
 _FORWARD_METHODS = ("losses", "token_scores")
 
@@ -103,7 +103,7 @@ def _reshard_after_scoring(model: Any) -> None:
 def _expert_modules(model: MultiExpertModel, key: str) -> Iterator[list[nn.Module]]:
     """The modules of an expert, a list for each layer of the decoder and one for what lies elsewhere."""
     layers, by_layer = layout_of(model.lm).layers, dict[str, list[nn.Module]]()
-    for place, module in model.own_modules(key):
-        inside = place.removeprefix(f"{layers}.") if place.startswith(f"{layers}.") else ""
+    for path, module in model.own_modules(key):
+        inside = path.removeprefix(f"{layers}.") if path.startswith(f"{layers}.") else ""
         by_layer.setdefault(inside.partition(".")[0], []).append(module)
     return iter(by_layer.values())

@@ -23,7 +23,7 @@ from jobs.attempt.leased_devices import require_leased_gpus
 from jobs.attempt.leftovers import remove_leftovers_of
 from jobs.attempt.reporting import Reporter, Throughput
 from jobs.attempt.tracking import Tracking
-from jobs.attempt.work import Claim, Events, JobRun, Register, Result, Work, append_to_log, load_runner, log_path
+from jobs.attempt.work import Events, JobClaim, JobRun, Register, Result, Work, append_to_log, load_runner, log_path
 from jobs.uploads import with_uploads_here
 from workbench.errors import JobError, LeaseLostError, StorageError, StoreFailedError
 from workbench.integrity.check import with_names
@@ -60,7 +60,7 @@ def new_owner() -> str:
 
 def take(
     settings: Settings, job_id: str, owner: str, pool: DevicePool | None = None, log_start: int | None = None
-) -> Claim | None:
+) -> JobClaim | None:
     """Claims a job and leases its GPUs of a worker's pool, both or neither.
 
     None when it is not (or no longer) in the queue. Raises DevicesBusyError when too few GPUs are free. Without a pool,
@@ -73,7 +73,7 @@ def take(
         attempt = rows.get_job(session, job_id).attempt
         need = rows.device_needs(session, [job_id], settings)[job_id]
         gpus = devices.lease(session, job_id, fence, pool, need) if pool else []
-        claim = Claim(job_id, fence, attempt, owner, tuple(gpus), need.share if gpus else 1.0)
+        claim = JobClaim(job_id, fence, attempt, owner, tuple(gpus), need.share if gpus else 1.0)
     begin_log(settings, claim, log_start)
     return claim
 
@@ -87,7 +87,7 @@ def run_here(job_id: str, settings: Settings | None = None) -> Iterator[Event]:
     yield from follow(claim, settings)
 
 
-def follow(claim: Claim, settings: Settings) -> Iterator[Event]:
+def follow(claim: JobClaim, settings: Settings) -> Iterator[Event]:
     """Runs a claimed job in this process. Closing the iterator, or Ctrl-C, pauses the job.
 
     It ends without an error when the job is done or was stopped; the row has the state.
@@ -108,7 +108,7 @@ def _end_caller() -> None:
 
 
 def attempt(
-    claim: Claim,
+    claim: JobClaim,
     settings: Settings,
     hard_exit: Callable[[], object],
     watch: Sequence[int] = (),
@@ -224,7 +224,7 @@ def _drive(work: Work, run: JobRun, heartbeat: Heartbeat, upload: CheckpointUplo
     with closing(run) as stream:
         while True:
             _wait_until_allowed(heartbeat)
-            for saved in upload.uploaded() if upload else ():
+            for saved in upload.take_uploaded() if upload else ():
                 reporter.add(saved)
             try:
                 event = next(stream)

@@ -41,7 +41,7 @@ class CheckpointUpload:
         self._checkpoints, self._folder = checkpoints, folder
         self._may_upload, self._on_uploaded = may_upload, on_uploaded
         self._numbers, self._is_over = count(1), False
-        self._uploads: list[Future[Saved | None]] = []  # those that `uploaded` has not told of, in their order
+        self._uploads: list[Future[Saved | None]] = []  # those that `take_uploaded` has not told of, in their order
         for left in folder.glob(aside_pattern(_SNAPSHOT)):  # of a killed process
             shutil.rmtree(left, ignore_errors=True)
         self._executor = ThreadPoolExecutor(1, "checkpoint upload")
@@ -56,7 +56,7 @@ class CheckpointUpload:
         upload.add_done_callback(lambda _: shutil.rmtree(snapshot, ignore_errors=True))
         self._uploads.append(upload)
 
-    def uploaded(self) -> list[Saved]:
+    def take_uploaded(self) -> list[Saved]:
         """The checkpoints that were uploaded since the last call; raises the error of an upload that failed."""
         ended = [upload for upload in self._uploads if upload.done()]
         self._uploads = [upload for upload in self._uploads if upload not in ended]
@@ -66,7 +66,7 @@ class CheckpointUpload:
     def wait(self) -> list[Saved]:
         """The same, once nothing waits to be uploaded."""
         wait(self._uploads, return_when=FIRST_EXCEPTION)
-        return self.uploaded()
+        return self.take_uploaded()
 
     def stop(self) -> None:
         """Uploads nothing more; returns when the file that is being uploaded is done."""

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from engine.errors import LostNodeError, LostRankError, Problem, is_out_of_memory
 from jobs.attempt.reporting import JobUpdate
-from jobs.attempt.work import Claim, Register, Result, with_retries
+from jobs.attempt.work import JobClaim, Register, Result, with_retries
 from workbench.access.actor import Actor, Role, acting_as
 from workbench.answers.cards import Failure
 from workbench.errors import DiskFullError, LostGpuError, StoreFailedError
@@ -84,7 +84,7 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), "no message")[:500]
 
 
-def finish(claim: Claim, settings: Settings, outcome: AttemptOutcome, update: JobUpdate | None = None) -> None:
+def finish(claim: JobClaim, settings: Settings, outcome: AttemptOutcome, update: JobUpdate | None = None) -> None:
     """Ends an attempt that is not done; a stop that the row requests meanwhile is respected."""
 
     def write(session: Session) -> None:
@@ -99,7 +99,7 @@ def finish(claim: Claim, settings: Settings, outcome: AttemptOutcome, update: Jo
 
 
 def finish_done(
-    claim: Claim, settings: Settings, made: Register | Result, update: JobUpdate, measured: Mapping[str, Any]
+    claim: JobClaim, settings: Settings, made: Register | Result, update: JobUpdate, measured: Mapping[str, Any]
 ) -> bool:
     """Registers the results and sets the job done, in one transaction; False if the job was cancelled instead.
 
@@ -120,7 +120,7 @@ def finish_done(
         return with_retries(settings, write)
 
 
-def write_update(session: Session, claim: Claim, update: JobUpdate | None) -> None:
+def write_update(session: Session, claim: JobClaim, update: JobUpdate | None) -> None:
     """Writes an update to the row, its curves and events; raises LeaseLostError when another worker has the job."""
     if not update:
         return
@@ -138,7 +138,7 @@ def write_update(session: Session, claim: Claim, update: JobUpdate | None) -> No
         leases.add_event(session, claim.job_id, message.text, kind=message.kind, data=message.data)
 
 
-def write_outcome(session: Session, claim: Claim, outcome: AttemptOutcome) -> None:
+def write_outcome(session: Session, claim: JobClaim, outcome: AttemptOutcome) -> None:
     """Writes an outcome to the row; raises LeaseLostError when another worker has the job."""
     if outcome.state == "queued":
         leases.release(session, claim.job_id, claim.fence, outcome.problem, attempt_counts=outcome.attempt_counts)

@@ -17,7 +17,7 @@ from types import TracebackType
 
 from jobs.attempt.finish import STOPPED, finish, write_update
 from jobs.attempt.reporting import JobMessage, JobUpdate, Reporter
-from jobs.attempt.work import Claim
+from jobs.attempt.work import JobClaim
 from workbench.errors import DiskFullError, LeaseLostError, RegistryUnavailableError
 from workbench.job_records import leases
 from workbench.registry import database
@@ -39,7 +39,7 @@ class Heartbeat:
 
     def __init__(
         self,
-        claim: Claim,
+        claim: JobClaim,
         settings: Settings,
         reporter: Reporter,
         hard_exit: Callable[[], object],

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from engine.errors import Problem
 from engine.files import new_file
-from jobs.attempt.work import Claim, log_path
+from jobs.attempt.work import JobClaim, log_path
 from workbench.errors import StorageError
 from workbench.registry import database
 from workbench.schema.tables import Job
@@ -23,10 +23,11 @@ from workbench.store.object_store import LOGS, ObjectStore, object_store
 from workbench.store.tombstones import of_deleted_jobs
 
 MAX_BYTES = 1 << 20  # of the end of an attempt's output in the store, and of a log that is read
+_TAIL_BYTES, _MOST_CHARACTERS = 8_000, 500  # of the last line
 _NEWEST = "attempt.json"  # next to the log: the last attempt on this machine
 
 
-def begin_log(settings: Settings, claim: Claim, start: int | None = None) -> None:
+def begin_log(settings: Settings, claim: JobClaim, start: int | None = None) -> None:
     """Notes, where there is a shared store, that the log from `start` (by default its end) on is of this attempt."""
     if not settings.store:
         return
@@ -110,3 +111,12 @@ def _end(log: Path, num_bytes: int, start: int = 0) -> bytes:
     except FileNotFoundError:
         return b""
     return output.partition(b"\n")[2] if first > start else output
+
+
+def last_line(log: Path, start: int = 0) -> str:
+    """The last non-blank line of a file after position `start`, shortened; empty without output."""
+    with suppress(FileNotFoundError), log.open("rb") as file:
+        file.seek(max(start, file.seek(0, 2) - _TAIL_BYTES))
+        lines = file.read().decode("utf-8", "replace").split("\n")
+        return next((line.strip()[:_MOST_CHARACTERS] for line in reversed(lines) if line.strip()), "")
+    return ""

@@ -8,8 +8,8 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from engine.device import Gpu, find_gpus
 from engine.errors import LostNodeError
-from engine.gpus import Gpu, find_gpus
 from engine.training.launchers import Launcher, LocalLauncher, RemoteShellLauncher, SlurmLauncher, hosts_of
 from jobs.attempt.work import Work
 from workbench.errors import BadSpecError, LostGpuError

@@ -53,7 +53,7 @@ def keep_for_replay(work: Path) -> None:
     aside.rename(kept)
 
 
-def put_into(replay: Path, work: Path) -> None:
+def copy_for_replay(replay: Path, work: Path) -> None:
     """Copies what a training left into an empty folder to train in; without the checkpoint once that was deleted."""
     for notes in replay.glob("*.json"):
         shutil.copy(notes, work)
@@ -71,7 +71,7 @@ def drop_oldest(settings: Settings) -> None:
     left = settings.replay_bytes
     for cut_off in settings.jobs_folder.glob(f"*/{REPLAY}/{former_pattern(_CHECKPOINT)}"):
         shutil.rmtree(cut_off, ignore_errors=True)
-    for checkpoint in sorted(settings.jobs_folder.glob(f"*/{REPLAY}/{_CHECKPOINT}"), key=_changed_at, reverse=True):
+    for checkpoint in sorted(settings.jobs_folder.glob(f"*/{REPLAY}/{_CHECKPOINT}"), key=_modified_at, reverse=True):
         with suppress(FileNotFoundError):  # another process also deletes it
             size = folder_size(checkpoint)
             if size <= left:
@@ -81,7 +81,7 @@ def drop_oldest(settings: Settings) -> None:
                 shutil.rmtree(dropped, ignore_errors=True)
 
 
-def _changed_at(folder: Path) -> float:
+def _modified_at(folder: Path) -> float:
     with suppress(FileNotFoundError):
         return folder.stat().st_mtime
     return 0.0
@@ -146,7 +146,7 @@ def remove_leftovers_of(settings: Settings, job_id: str) -> list[Path]:
             for cut_off in sorted(storage.folder.glob(aside_pattern(note.name))):
                 shutil.rmtree(cut_off, ignore_errors=True)
                 removed.append(cut_off)
-            if state == "done" and (artifact := _unregistered(session, storage, note.name)) is not None:
+            if state == "done" and (artifact := _trash_unregistered(session, storage, note.name)) is not None:
                 removed.append(artifact)
             elif state != "done" and storage.place(note.name).exists():
                 continue  # it may still be needed, or get a row
@@ -176,7 +176,7 @@ def _in_state(session: Session, ids: set[str], *states: str) -> set[str]:
     return set(session.scalars(select(Job.id).where(Job.state.in_(states)))) & ids if ids else set()
 
 
-def _unregistered(session: Session, storage: Storage, artifact_id: str) -> Path | None:
+def _trash_unregistered(session: Session, storage: Storage, artifact_id: str) -> Path | None:
     """Moves an artifact that no registry has recorded to the trash."""
     path = storage.place(artifact_id)
     if session.get(Artifact, artifact_id) is not None or storage.records.is_live(artifact_id):

@@ -19,14 +19,11 @@ from contextlib import suppress
 from functools import partial
 from typing import NoReturn
 
-from engine.device import prepare_process
+from engine.device import VISIBLE, end_session, prepare_process
 from engine.errors import Problem
 from engine.events import Event, Progress, Requirements, Step
-from engine.gpus import VISIBLE
-from engine.subprocesses import end_session
 from jobs.attempt.attempt import attempt, host_name, new_owner, take
 from jobs.attempt.reporting import sentence
-from jobs.attempt.work import Claim
 from workbench.job_records.devices import DevicePool
 from workbench.settings import Settings, get_settings
 
@@ -84,7 +81,9 @@ def run(
     settings = see_only([gpu.visible for gpu in claim.gpus], settings)
     if claim.gpu_share < 1:  # of one GPU, which one process uses
         settings = settings.model_copy(update={"processes": 1})
-    print(f"Attempt {claim.attempt} by {owner}{on_gpus(claim)}.", flush=True)
+    part = "" if claim.gpu_share == 1 else f" ({claim.gpu_share:g} of it)"
+    on_gpus = f" on GPU {','.join(gpu.number for gpu in claim.gpus)}{part}" if claim.gpus else ""
+    print(f"Attempt {claim.attempt} by {owner}{on_gpus}.", flush=True)
     log = Log()
     try:
         for event in attempt(claim, settings, end_process, watch, imported):
@@ -110,12 +109,6 @@ def see_only(addresses: Sequence[str], settings: Settings) -> Settings:
         return settings
     os.environ["WORKBENCH_DEVICE"] = "cuda"
     return settings.model_copy(update={"device": "cuda"})
-
-
-def on_gpus(claim: Claim) -> str:
-    """The GPUs of a claim for the log, such as ` on GPU 0,1`."""
-    part = "" if claim.gpu_share == 1 else f" ({claim.gpu_share:g} of it)"
-    return f" on GPU {','.join(gpu.number for gpu in claim.gpus)}{part}" if claim.gpus else ""
 
 
 class Log:

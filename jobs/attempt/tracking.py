@@ -13,7 +13,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 
 from engine.errors import Problem
-from engine.extras import install_line
+from engine.plugins import install_line
 from jobs.attempt.reporting import Point
 from jobs.attempt.work import Work, append_to_log
 from jobs.trackers.tracker import Run, known_trackers
@@ -31,7 +31,7 @@ class Tracking:
     def __init__(self, work: Work) -> None:
         self._work = work
         names = work.settings.tracker_names
-        run = _run_of(work) if names else None
+        run = _tracked_run(work) if names else None
         self._threads = [_TrackerThread(name, run, work) for name in names if run]
         for thread in self._threads:
             thread.start()
@@ -57,7 +57,7 @@ class Tracking:
                 thread.report("did not end in time; its last points may be missing.")
 
 
-def _run_of(work: Work) -> Run:
+def _tracked_run(work: Work) -> Run:
     """The run of a job; without its title and its spec while the registry does not answer."""
     folder = work.settings.root / "trackers"
     with suppress(Problem), work.reading() as session:
@@ -80,7 +80,7 @@ class _TrackerThread(threading.Thread):
     def __init__(self, name: str, run: Run, work: Work) -> None:
         super().__init__(name=f"tracker {name}", daemon=True)
         self.items: SimpleQueue[tuple[int, dict[str, float]] | str] = SimpleQueue()
-        self._tracker_name, self._run_of, self._settings, self._has_reported = name, run, work.settings, False
+        self._tracker_name, self._tracked_run, self._settings, self._has_reported = name, run, work.settings, False
 
     def run(self) -> None:
         try:
@@ -97,7 +97,7 @@ class _TrackerThread(threading.Thread):
             self.report(f"is unknown. Choose of {', '.join(sorted(trackers))} in WORKBENCH_TRACKERS.")
             return
         tracker = trackers[self._tracker_name].make()
-        tracker.begin(self._run_of)
+        tracker.begin(self._tracked_run)
         while not isinstance(item := self.items.get(), str):
             tracker.log(*item)
         tracker.end(item)
@@ -106,4 +106,4 @@ class _TrackerThread(threading.Thread):
         """Adds a sentence to the job's log, the first time only."""
         if not self._has_reported:
             self._has_reported = True
-            append_to_log(self._settings, self._run_of.job_id, f"The tracker “{self._tracker_name}” {what}\n")
+            append_to_log(self._settings, self._tracked_run.job_id, f"The tracker “{self._tracker_name}” {what}\n")

@@ -18,14 +18,14 @@ from typing import Any, TypeVar, cast
 
 from sqlalchemy.orm import Session
 
+from engine.device import Gpu
 from engine.errors import DamagedFileError
 from engine.events import Event, Note
-from engine.gpus import Gpu
 from engine.plugins import load_object
 from jobs.attempt.leftovers import MADE, WORK, NotedStorage
 from workbench.errors import DiskFullError, RegistryUnavailableError, StorageError, StoreFailedError
 from workbench.job_records import leases
-from workbench.kinds.kind import Kind, kind_named
+from workbench.kinds.kind import kind_named
 from workbench.registry import database
 from workbench.schema.tables import Artifact
 from workbench.settings import Settings
@@ -62,13 +62,12 @@ def call_with_retries(settings: Settings, call: Callable[[], T]) -> T:
 
 
 def load_runner(kind: str) -> Runner:
-    """The generator function of a kind of job. Raises BadSpecError for an unknown kind, BadPluginError without one."""
-    return cast(Runner, load_object(runner_path(kind_named(kind))))
+    """The generator function of a kind of job: what the kind names, or `run` in the module of `jobs.kinds` of its name.
 
-
-def runner_path(kind: Kind[Any]) -> str:
-    """`package.module:function`: what the kind names, or `run` in the module of `jobs.kinds` of its name."""
-    return kind.runner or f"jobs.kinds.{kind.module}:run"
+    Raises BadSpecError for an unknown kind, BadPluginError without one.
+    """
+    known = kind_named(kind)
+    return cast(Runner, load_object(known.runner or f"jobs.kinds.{known.module}:run"))
 
 
 Result = dict[str, Any]  # JSON
@@ -79,7 +78,7 @@ Runner = Callable[..., JobRun]
 
 
 @dataclass(frozen=True)
-class Claim:
+class JobClaim:
     """The right to run a job: each write has the fence, and is refused once a newer fence exists."""
 
     job_id: str
@@ -94,7 +93,7 @@ class Claim:
 class Work:
     """One attempt at a job, as its function sees it."""
 
-    claim: Claim
+    claim: JobClaim
     settings: Settings
 
     @property
@@ -136,7 +135,7 @@ class Work:
     @property
     def environment(self) -> dict[str, Any]:
         """What the bits of this attempt depend on. It is in the results of trainings, for their replay."""
-        from engine.environment import current_environment  # loads torch
+        from engine.device import current_environment  # loads torch
 
         return asdict(current_environment(self.settings.device, self.settings.processes))
 

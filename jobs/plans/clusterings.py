@@ -13,8 +13,8 @@ from engine.errors import EngineError
 from engine.methods.registry import get_method
 from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
 from engine.mixing.gates.cluster import ClusterGateConfig
-from jobs.plans.plan import submit_plan
 from jobs.probe.forecast import forecast, several
+from jobs.queue.submit import submit_plan
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpecError, NameTakenError
 from workbench.job_records.jobs import title_of

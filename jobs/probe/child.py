@@ -22,7 +22,7 @@ from engine.errors import DoesNotFitError, Problem, is_out_of_memory
 from engine.events import Event, Progress, Step
 from engine.files import EXPERT_CARD, folder_size
 from engine.training.checkpoint import KEPT
-from engine.training.inspection import observed_by
+from engine.training.memory import observed_by
 from jobs.attempt.finish import outcome_of
 from jobs.attempt.reporting import sentence
 from jobs.attempt.work import load_runner

@@ -17,10 +17,9 @@ from typing import Any, Literal
 
 import psutil
 
-from engine.device import left_in_container, process_environment
+from engine.device import left_in_container, process_environment, python_command, python_environment
 from engine.files import folder_size
-from engine.subprocesses import python_command, python_environment
-from jobs.probe.processes import Places, placed, places_of, processes_of, with_processes
+from jobs.probe.processes import Places, place_on_machines, places_of, processes_of, with_processes
 from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpecError
 from workbench.job_records.devices import list_devices
@@ -116,12 +115,12 @@ def forecast(
     )
 
 
-def several(one: Forecast, num_jobs: int, at_a_time: int, name: str) -> Forecast:
+def several(first: Forecast, num_jobs: int, at_a_time: int, name: str) -> Forecast:
     """The forecast of like jobs, several of them at a time; the speed and the first batch stay those of one."""
     at_a_time = min(num_jobs, at_a_time)
     changes: dict[str, Any] = {"title": f"{num_jobs} trainings for {name}, {at_a_time} at a time"}
-    if one.measured is not None:
-        single = one.measured
+    if first.measured is not None:
+        single = first.measured
         taken: dict[str, Any] = {
             "num_trained": single.num_trained * num_jobs,
             "artifact_bytes": single.artifact_bytes * num_jobs,
@@ -133,12 +132,12 @@ def several(one: Forecast, num_jobs: int, at_a_time: int, name: str) -> Forecast
             "time": TimeParts(**{part: value * num_jobs for part, value in single.time.model_dump().items()}),
         }
         measured = single.model_copy(update=taken)
-        limits = FreeBytes(one.memory_free_bytes, one.disk_free_bytes)
+        limits = FreeBytes(first.memory_free_bytes, first.disk_free_bytes)
         misfit, doubt = _misfit(End(measured=measured), limits), _doubt(measured, limits)
         fits = False if misfit else None if doubt else True
         changes |= {"measured": measured, "problem": misfit or doubt, "fits": fits, "nearest": {}}
         changes["next_step"] = "" if fits else "Set WORKBENCH_WORKER_SLOTS to 1, or train smaller models."
-    return one.model_copy(update=changes)
+    return first.model_copy(update=changes)
 
 
 def _wait_for_others(until: float) -> Iterator[str]:
@@ -156,7 +155,7 @@ def _end_of_probe(
     processes = processes_of(spec, settings)
     is_undivided = processes == "dividing" and places.here > 0
     if end.measured is not None:
-        return End(measured=placed(end.measured, places).model_copy(update={"is_undivided": is_undivided}))
+        return End(measured=place_on_machines(end.measured, places).model_copy(update={"is_undivided": is_undivided}))
     if end.lacks in ("memory", "least") and places.elsewhere:
         return End(problem=f"{end.problem} Its nodes may have more, but nothing was measured.", next_step=_START_ANYWAY)
     if end.lacks in ("memory", "least") and is_undivided:
@@ -239,13 +238,19 @@ def probes_folder(settings: Settings) -> Path:
 @contextmanager
 def _process(spec: Spec, folder: Path, settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
     """The process of a probe; it is killed at the end, and ends itself when this one does."""
+    home = {  # the settings of this process that decide what a probe reads
+        "WORKBENCH_HOME": str(settings.root),
+        "WORKBENCH_DATABASE_URL": settings.database,
+        "WORKBENCH_ARTIFACTS": str(settings.artifacts_folder),
+        "WORKBENCH_STORE": settings.store,
+    }
     process = subprocess.Popen(
         [*PROBE, str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        env={**os.environ, **_threads(spec, settings), **python_environment(), **_home(settings)},
+        env={**os.environ, **_threads(spec, settings), **python_environment(), **home},
     )
     try:
         assert process.stdin is not None, "it is a pipe"
@@ -264,16 +269,6 @@ def _threads(spec: Spec, settings: Settings) -> dict[str, str]:
     if num_processes > 1:
         return process_environment(settings.threads or max(1, (os.cpu_count() or 1) // num_processes))
     return {name: os.environ.get(name, value) for name, value in process_environment(settings.threads).items()}
-
-
-def _home(settings: Settings) -> dict[str, str]:
-    """The settings of this process that decide what a probe reads."""
-    return {
-        "WORKBENCH_HOME": str(settings.root),
-        "WORKBENCH_DATABASE_URL": settings.database,
-        "WORKBENCH_ARTIFACTS": str(settings.artifacts_folder),
-        "WORKBENCH_STORE": settings.store,
-    }
 
 
 def _runs_out(process: subprocess.Popen[bytes], folder: Path, limits: FreeBytes) -> Literal["", "memory", "disk"]:

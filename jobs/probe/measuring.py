@@ -20,8 +20,8 @@ from engine.device import choose_device
 from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinished
 from engine.files import ArtifactRef, folder_size
 from engine.text.tokenizer import Tokenizer, load_tokenizer
-from engine.training.inspection import TrainingTensors
-from jobs.attempt.work import Claim, Work
+from engine.training.memory import TrainingTensors
+from jobs.attempt.work import JobClaim, Work
 from workbench.answers.forecasts import BatchRow, TimeParts
 from workbench.kinds.kind import Probe
 from workbench.registry.experts import expert_row
@@ -31,7 +31,7 @@ from workbench.specs.base import RegistryObject
 from workbench.store.object_store import ObjectStore, object_store
 from workbench.store.storage import Storage, confine
 
-CLAIM = Claim("0" * 32, 0, 1, "probe")  # of no row
+CLAIM = JobClaim("0" * 32, 0, 1, "probe")  # of no row
 
 
 class ProbeStorage(Storage):
@@ -55,17 +55,17 @@ class ProbeStorage(Storage):
 class ProbeWork(Work):
     """The work of a job without a row: nothing of it reaches the registry."""
 
-    place: Path = Path()  # the temporary folder
+    root: Path = Path()  # the temporary folder
 
     @cached_property
     def folder(self) -> Path:
-        folder = self.place / "work"
+        folder = self.root / "work"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     @cached_property
     def storage(self) -> ProbeStorage:
-        return ProbeStorage(self.settings.artifacts_folder, self.place / "made", object_store(self.settings.store))
+        return ProbeStorage(self.settings.artifacts_folder, self.root / "made", object_store(self.settings.store))
 
     def _share(self, artifact_id: str, kind: str, key: str) -> Path:
         """A new artifact stays the probe's own."""

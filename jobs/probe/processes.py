@@ -78,7 +78,7 @@ def _hosts(num_gpus: int, settings: Settings, devices: Sequence[DeviceCard]) -> 
     return hosts_of(slots) if max(others.values(), default=0) < num_gpus <= len(slots) else ()
 
 
-def placed(measured: Measured, places: Places) -> Measured:
+def place_on_machines(measured: Measured, places: Places) -> Measured:
     """What was measured for processes of one machine, were they on those machines.
 
     This machine has the job's own process, which loads the finished model at the end; each machine with a share of the

@@ -55,9 +55,10 @@ class Channel(filesystem.Channel):
             taken = former_of(message, uuid.uuid4().hex)
             try:
                 message.rename(taken)
-                if _is_message(payload := json.loads(taken.read_text(encoding="utf-8"))):
+                payload = json.loads(taken.read_text(encoding="utf-8"))
+                if isinstance(payload["properties"], dict):  # else kombu would crash the worker
                     return payload
-            except (OSError, ValueError):
+            except (OSError, ValueError, LookupError, TypeError):
                 continue  # another reader was faster, or it is not a message: the row brings the job back
             finally:
                 taken.unlink(missing_ok=True)
@@ -69,11 +70,6 @@ class Channel(filesystem.Channel):
     def _messages(self, queue: str) -> list[Path]:
         files = self.folder.glob(f"*.{queue}.msg")
         return sorted(file for file in files if not file.name.startswith("."))
-
-
-def _is_message(payload: Any) -> bool:
-    """True if kombu can deliver it; anything else would crash the worker."""
-    return isinstance(payload, dict) and isinstance(payload.get("properties"), dict)
 
 
 class Transport(filesystem.Transport):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from engine.gpus import Gpu, find_gpus
+from engine.device import Gpu, find_gpus
 from engine.training import launchers
 from jobs.attempt.attempt import host_name, new_owner
 from workbench.errors import BadSpecError, DiskFullError, NoRegistryError
@@ -68,7 +68,7 @@ def reachable(settings: Settings, gpus: list[Gpu]) -> list[Gpu]:
 
 
 @contextmanager
-def registered_gpus(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> Iterator[DevicePool]:
+def register_gpus(settings: Settings, find: Callable[[], list[Gpu]] = find_gpus) -> Iterator[DevicePool]:
     """Registers this machine's GPUs while the block lasts, and yields them as a pool for jobs."""
     gpus, host, worker = gpus_of(settings, find), host_name(), new_owner()
     pool = DevicePool(host, tuple(gpu.uuid for gpu in gpus))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -18,20 +18,27 @@ from sqlalchemy.orm import Session
 
 from engine.events import Event
 from jobs.attempt.attempt import follow, host_name, new_owner
-from jobs.attempt.work import Claim
+from jobs.attempt.work import JobClaim
 from jobs.queue.app import QUEUE, RUN, make_app
 from jobs.uploads import is_elsewhere, upload_id
 from workbench.answers.cards import JobCard
 from workbench.errors import BadSpecError, DiskFullError, RegistryUnavailableError, StorageError
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
-from workbench.job_records.preconditions import kind_of, validate_against_registry, without_aliases
+from workbench.job_records.preconditions import (
+    RegistryForecast,
+    creates,
+    kind_of,
+    validate_against_registry,
+    without_aliases,
+)
 from workbench.kinds.parse_spec import parse_spec
 from workbench.registry import database
 from workbench.schema import database_clock
-from workbench.schema.job_states import STOPPED, UPLOAD
+from workbench.schema.job_states import STOPPED, UNSUCCESSFUL, UPLOAD
 from workbench.settings import Settings, get_settings
 from workbench.specs.base import Spec
+from workbench.specs.requests import PlanStep
 from workbench.store import tombstones
 from workbench.store.object_store import LOGS, object_store
 from workbench.store.storage import confine
@@ -71,12 +78,12 @@ def _create(session: Session, spec: Spec | dict[str, Any], **options: Any) -> tu
     return rows.create_job(session, checked, **options), checked
 
 
-def _claim(session: Session, job_id: str, settings: Settings) -> Claim:
+def _claim(session: Session, job_id: str, settings: Settings) -> JobClaim:
     """Claims a job that was just created."""
     owner = new_owner()
     fence = leases.claim(session, job_id, owner, settings.lease_seconds, settings.max_attempts)
     assert fence is not None, "no other process can see the row yet"
-    return Claim(job_id, fence, 1, owner)
+    return JobClaim(job_id, fence, 1, owner)
 
 
 def run_now(
@@ -168,3 +175,48 @@ def call_workers(settings: Settings, job_ids: Iterable[str]) -> bool:
         with suppress(RegistryUnavailableError, DiskFullError), database.transaction(settings) as session:
             rows.mark_sent(session, sent, database_clock.now(session))
     return True
+
+
+def submit_plan(steps: Callable[[Session], Sequence[PlanStep]], settings: Settings | None = None) -> list[str]:
+    """Submits all jobs of a plan in one transaction, notifies the workers, and returns the jobs' ids.
+
+    A plan is not stored. The job of each step is looked up by its spec, so submitting again continues: jobs that are
+    done or in progress are kept, failed ones are retried, missing ones created. Raises BadSpecError when a needed name
+    is taken.
+    """
+    settings = settings or get_settings()
+    with database.transaction(settings) as session:
+        plan = steps(session)
+        ids = place(session, plan)
+    call_workers(settings, [ids[step.key] for step in plan if not step.after])
+    return list(ids.values())
+
+
+def place(session: Session, steps: Sequence[PlanStep]) -> dict[str, str]:
+    """The id of each step's job by its key, after it was found, retried or created."""
+    ids: dict[str, str] = {}
+    created: set[str] = set()
+    forecast = RegistryForecast(session)
+    for step, existing in zip(steps, rows.find_by_specs(session, [step.spec for step in steps]), strict=True):
+        restarted = [ids[key] for key in step.after if key in created]
+        things = creates(step.spec)
+        # A done job is made again where its results are gone; one without named results, such as scores, where a job
+        # that it needs is made again.
+        if existing is None or (
+            existing.state == "done" and (not all(map(forecast.holds, things)) if things else restarted)
+        ):
+            forecast.validate(step.spec)
+            ids[step.key] = rows.create_job(session, step.spec, step.title, [ids[key] for key in step.after])
+            forecast.expect(step.spec)
+            created.add(step.key)
+        else:
+            ids[step.key] = existing.id
+            rows.wait_for(session, existing.id, restarted)
+            state = rows.get_job(session, existing.id).state
+            if state == "paused":
+                rows.resume(session, existing.id)
+            elif state in UNSUCCESSFUL:
+                rows.retry(session, existing.id)
+            if state != "done":
+                forecast.expect(step.spec)
+    return ids

@@ -8,6 +8,8 @@ queue. When it is killed, the kernel closes them.
 
 Until a runner has imported its work, the worker renews the lease for it: a heartbeat is a thread, which stands still
 while Python loads a large library, on a busy machine for longer than a lease.
+
+A command runs jobs of its own (`run_jobs`) as a worker does: each in its own process, several in parallel.
 """
 
 from __future__ import annotations
@@ -19,28 +21,31 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import FileIO
-from pathlib import Path
 from typing import NamedTuple
 
 from celery import Celery
 from celery.signals import worker_shutting_down
 
-from engine.device import process_environment
+from engine.device import end_session, prepare_process, process_environment, python_command, python_environment
 from engine.errors import Problem
-from engine.subprocesses import end_session, python_command, python_environment
 from jobs.attempt.attempt import new_owner, take
 from jobs.attempt.finish import SMALLER, AttemptOutcome, finish
-from jobs.attempt.job_log import upload_log
-from jobs.attempt.work import Claim, log_path
+from jobs.attempt.job_log import last_line, upload_log
+from jobs.attempt.work import JobClaim, call_with_retries, log_path
 from jobs.queue.app import RUN, make_app
-from jobs.queue.choosing import choose_job, gpu_options
+from jobs.queue.choosing import choose_job, gpu_options, leasing
+from jobs.queue.device_registration import register_gpus
+from jobs.queue.scheduler import LeaseReaper
+from workbench.answers.cards import JobCard
 from workbench.errors import DiskFullError, LeaseLostError, NoRegistryError, RegistryUnavailableError
+from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.registry import database
 from workbench.registry.database import require_registry
+from workbench.schema.job_states import FINISHED
 from workbench.schema.tables import Job
 from workbench.settings import Settings, get_settings
 
@@ -95,9 +100,6 @@ def keep_lease_until_started(
 
 
 RUNNER = python_command("jobs.attempt.runner")
-
-_TAIL_BYTES = 8_000
-_MAX_CHARACTERS = 500
 
 _stopping = threading.Event()
 _problems: list[Problem] = []  # for which this worker ends
@@ -235,21 +237,12 @@ def wait_for(process: subprocess.Popen[bytes]) -> int:
     return process.wait()
 
 
-def last_line(log: Path, start: int) -> str:
-    """The last non-blank line of a file after position `start`, shortened; empty without output."""
-    with suppress(FileNotFoundError), log.open("rb") as file:
-        file.seek(max(start, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-        lines = file.read().decode("utf-8", "replace").split("\n")
-        return next((line.strip()[:_MAX_CHARACTERS] for line in reversed(lines) if line.strip()), "")
-    return ""
-
-
 def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
     """Puts a job whose process died back into the queue. After the last attempt it fails, or waits for memory."""
     job = row_of(settings, job_id)
     if job is None or job.state != "running" or job.owner != owner:
         return
-    claim = Claim(job_id, job.fence, job.attempt, owner)
+    claim = JobClaim(job_id, job.fence, job.attempt, owner)
     with database.reading(settings) as session:
         progressed = leases.has_progressed(session, job_id)
         may_retry = leases.has_attempts_left(session, job_id, settings.max_attempts)
@@ -274,3 +267,80 @@ def describe_exit(code: int) -> str:
         return f"ended with code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     return f"was ended by {name}" + (" (perhaps the memory ran out)" if -code == signal.SIGKILL else "")
+
+
+POLL_SECONDS = 0.5
+POLL_SHARE = 0.05  # of the time, at most, that reading the cards of many jobs takes
+
+
+def watch(ids: Sequence[str], settings: Settings | None = None) -> Iterator[list[JobCard]]:
+    """Yields the cards of jobs every half second until each has ended, is paused, or waits for a paused one.
+
+    Hundreds of jobs are read less often, since their reading takes time from those that run. A registry that does not
+    respond is waited for as long as a lease lasts.
+    """
+    settings = settings or get_settings()
+    pause = threading.Event()
+    while True:
+        began = time.monotonic()
+        cards = call_with_retries(settings, lambda: cards_of(ids, settings))
+        seconds = time.monotonic() - began
+        yield cards
+        if not _unfinished_jobs(cards):
+            return
+        pause.wait(max(POLL_SECONDS, seconds / POLL_SHARE))
+
+
+def run_jobs(ids: Sequence[str], settings: Settings | None = None) -> Iterator[list[JobCard]]:
+    """Runs these jobs, as many in parallel as a worker would, and yields their cards.
+
+    Closing it, or Ctrl-C, stops running jobs at a checkpoint and leaves them in the queue.
+    """
+    settings = settings or get_settings()
+    prepare_process(settings.threads or max(1, (os.cpu_count() or 1) // settings.worker_slots))
+    over, reaper, reaped_at = threading.Event(), LeaseReaper(settings), time.monotonic()
+    with register_gpus(settings) as pool, leasing(pool):
+        arguments = set(ids), settings, over
+        runners = [threading.Thread(target=_run_all, args=arguments) for _ in range(settings.worker_slots)]
+        for runner in runners:
+            runner.start()
+        try:
+            for cards in watch(ids, settings):
+                yield cards
+                if not any(runner.is_alive() for runner in runners):
+                    return
+                if time.monotonic() - reaped_at >= settings.reconcile_seconds:  # no scheduler may be running
+                    with suppress(RegistryUnavailableError):
+                        reaper.reap()
+                    reaped_at = time.monotonic()
+        except BaseException:
+            stop_runners()
+            raise
+        finally:
+            over.set()
+            for runner in runners:
+                runner.join()
+
+
+def _run_all(ids: Collection[str], settings: Settings, over: threading.Event) -> None:
+    """Runs jobs one after another until `over` is set, also after a registry that did not respond for a while."""
+    while not over.is_set():
+        has_run = False
+        with suppress(RegistryUnavailableError):  # `watch` raises where it stays away
+            has_run = run_most_urgent(settings, ids)
+        if not has_run:  # waiting jobs depend on one that runs, here or elsewhere
+            over.wait(POLL_SECONDS)
+
+
+def _unfinished_jobs(cards: Sequence[JobCard]) -> list[JobCard]:
+    """The jobs that run, or can run without another job being resumed."""
+    held = {card.id for card in cards if card.state == "paused"}
+    while behind := {card.id for card in cards if card.id not in held and held.intersection(card.after)}:
+        held |= behind
+    return [card for card in cards if card.state not in FINISHED and (card.id not in held or card.state == "running")]
+
+
+def cards_of(ids: Sequence[str], settings: Settings | None = None) -> list[JobCard]:
+    """The current cards of jobs, without deleted ones."""
+    with database.reading(settings) as session:
+        return rows.get_jobs(session, ids)

@@ -12,7 +12,7 @@ from celery.exceptions import CPendingDeprecationWarning
 
 from engine.errors import Problem
 from jobs.queue.choosing import leasing
-from jobs.queue.device_registration import registered_gpus
+from jobs.queue.device_registration import register_gpus
 from jobs.queue.scheduler import send_due
 from jobs.queue.tasks import raise_problem, worker_app
 from workbench.errors import RegistryUnavailableError
@@ -27,7 +27,7 @@ def main() -> NoReturn:
         settings = get_settings()
         prepare(settings)
         keep_temporary_files(settings)
-        with registered_gpus(settings) as pool, leasing(pool):
+        with register_gpus(settings) as pool, leasing(pool):
             sys.exit(work(settings))
     except Problem as problem:  # of the settings, or of what they name
         sys.exit(str(problem))

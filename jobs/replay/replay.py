@@ -18,15 +18,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from sqlalchemy.orm import Session
 
-from engine.environment import Environment, current_environment
+from engine.device import Environment, current_environment, preserve_threads
 from engine.errors import Problem
 from engine.events import Step
 from engine.files import sha256_of
 from engine.text.chat.answers import OLD_RULE
-from engine.threads import preserve_threads
-from jobs.attempt.leftovers import REPLAY, kept_step, put_into
+from jobs.attempt.leftovers import REPLAY, copy_for_replay, kept_step
 from jobs.attempt.reporting import Point, points_of
-from jobs.attempt.work import Claim, load_runner
+from jobs.attempt.work import JobClaim, load_runner
 from jobs.kinds.shared.resume_guard import MASKS, read_inputs, write_inputs, write_mask_rule
 from jobs.probe.measuring import ProbeWork
 from workbench.answers.integrity import LossDifference, PlannedReplay, Replay, TensorDifference
@@ -45,11 +44,11 @@ from workbench.store.storage import get_storage
 
 @dataclass(frozen=True)
 class ReplayWork(ProbeWork):
-    """The work of a finished job, done again: it only writes into `place`, and no row."""
+    """The work of a finished job, done again: it only writes into `root`, and no row."""
 
     @property
     def log(self) -> Path:
-        return self.place / "log.txt"
+        return self.root / "log.txt"
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:  # type: ignore[override]
@@ -145,7 +144,7 @@ def replay(settings: Settings, training: FinishedTraining, see: See = lambda *_:
             if before:
                 torch.set_num_threads(before.threads)
                 settings = settings.model_copy(update={"processes": before.processes})
-            work = ReplayWork(Claim(training.job_id, 0, 1, "replay"), settings, place=Path(root))
+            work = ReplayWork(JobClaim(training.job_id, 0, 1, "replay"), settings, root=Path(root))
             _put_inputs(work, training)
             with closing(load_runner(training.spec.kind)(work, training.spec)) as events:
                 for event in events:
@@ -174,7 +173,7 @@ def replay(settings: Settings, training: FinishedTraining, see: See = lambda *_:
 
 
 def _put_inputs(work: ReplayWork, training: FinishedTraining) -> None:
-    put_into(work.settings.jobs_folder / training.job_id / REPLAY, work.folder)
+    copy_for_replay(work.settings.jobs_folder / training.job_id / REPLAY, work.folder)
     write_inputs(work, ROW_ORDER, training.row_order)  # whether its notes are still there or not
     parent = work.folder / _PARENT
     if training.parent_id and not parent.exists():  # of an earlier version, which kept no notes

@@ -1,6 +1,6 @@
 """What a tracker is: a tool that shows curves of many trainings, such as TensorBoard or MLflow.
 
-A module of this package offers one as `TRACKER`, another package as an entry point:
+A module of this package offers some as `TRACKER`, another package as an entry point:
 
     [project.entry-points."expert_workbench.trackers"]
     my-tracker = "my_tracker.tracker:TRACKER"

@@ -1,5 +1,9 @@
 """The fixtures of the workbench's own tests that those of the studies use."""
 
+from pathlib import Path
+
+import pytest
+
 from tests.conftest import _no_login, _no_settings, _same_answers, empty_registry, home, session
 from tests.journeys.conftest import novel_and_training
 from tests.ui.conftest import _nobody_answers
@@ -20,3 +24,17 @@ __all__ = [
     "session",
     "world",
 ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two training domains and a novel one, of two short texts each."""
+    return write_texts(tmp_path / "text", "train/law", "train/sea", "novel/poems")
+
+
+def write_texts(folder: Path, *names: str) -> Path:
+    for name in names:
+        path = folder / f"{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("One text.\n\nAnother text.\n", encoding="utf-8")
+    return folder

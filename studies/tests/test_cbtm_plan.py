@@ -87,6 +87,7 @@ def test_every_arm_has_a_model_of_each_domain_and_mixes_them_by_its_clustering()
         match step.spec:
             case TrainExpert(training=training, domain=domain, mixture=mixture, parent=parent):
                 assert (within(run, mixture), within(run, str(parent))) == ("R-seed", "R-seed/dense")
+                assert (step.spec.full_model, step.spec.join) == (True, False)
                 sizes = {"num_steps": training.num_steps, "sequences_per_domain": training.sequences_per_domain}
                 assert training == replace(SPEC.budget.training, seed=int(run[1]), **sizes)
                 domain_of[step.spec.expert] = (within(run, domain), *sizes.values())
@@ -114,10 +115,13 @@ def test_what_is_no_cluster_model_is_made_of_the_full_text_and_the_main_arm() ->
                     replace(SPEC.budget.training, seed=seed, num_steps=training.num_steps),
                     SPEC.budget.moe,
                 )
+                assert list(step.spec.experts) == [f"{step.spec.name}/moe"]
                 result[step.key] = (within(run, of), [within(run, one) for one in domains], training.num_steps)
             case AverageExperts(experts=experts) | Classify(experts=experts):
                 result[step.key] = tuple(within(run, one) for one in experts)
-                if isinstance(step.spec, Classify):
+                if isinstance(step.spec, AverageExperts):
+                    assert (step.spec.expert, step.spec.weights) == (f"{step.spec.name}/average", None)
+                else:
                     assert (within(run, step.spec.mixture), step.spec.path) == ("R-k2", "/tasks")
     wanted = in_every_run(
         {
@@ -186,8 +190,9 @@ def replace_shape(seed: MakeSeed, other: MakeSeed) -> MakeSeed:
 def test_a_replication_of_an_older_size_has_the_jobs_it_had() -> None:
     """Its stored spec knows nothing of smaller budgets for other divisions, of other numbers or of other shapes."""
     stored = SPEC.model_dump(mode="json")
-    for field in ("moe_seeds", "ablations_at_less", "also_ablated", "scaled_otherwise", "smaller", "extra_seeds"):
+    later = ("ablations_at_less", "also_ablated", "scaled_otherwise", "smaller", "extra_seeds")
+    for field in ("moe", "moe_seeds", *later):
         del stored["budget"][field]
     again = ReplicateCbtm.model_validate(stored)
-    assert {step.key for step in steps(again)} == {step.key for step in steps(SPEC)}
+    assert [(step.key, step.spec) for step in steps(again)] == [(step.key, step.spec) for step in steps(SPEC)]
     assert again.names() == SPEC.names()

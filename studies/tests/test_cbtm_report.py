@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from engine.config import MoeConfig
 from engine.statistics.bootstrap import Loss
 from studies.tests.cbtm_worlds import (
     DOMAINS,
@@ -25,21 +24,9 @@ from workbench_studies.core.findings import Circumstances, JobFacts
 from workbench_studies.core.measurements import Measurements
 from workbench_studies.core.report import not_reproduced
 from workbench_studies.papers.catalog import CBTM
-from workbench_studies.papers.markdown import markdown
-from workbench_studies.papers.page import charts
+from workbench_studies.papers.report_pages import charts, markdown
 
-BUDGET = {
-    "shape": asdict(SIZE.shape),
-    "vocab_size": 512,
-    "training": asdict(SIZE.training),
-    "seeding": asdict(SIZE.seeding),
-    "moe": asdict(SIZE.moe or MoeConfig()),
-    "training_tokens": 2_400_000,
-    "test_tokens": 1,
-    "block_size": 256,
-    "prior_blocks": 40,
-    "piece_length": 2500,
-}
+BUDGET = {**asdict(SIZE), "block_size": 256, "training_tokens": 2_400_000}
 
 
 def findings(changed: dict[System, float] | None = None, *jobs: JobFacts) -> dict[str, Any]:

@@ -10,31 +10,22 @@ from typing import Any
 import pytest
 
 from jobs.attempt.attempt import run_here
-from jobs.queue.local_runner import cards_of
+from jobs.queue.tasks import cards_of
+from studies.tests.conftest import write_texts
 from ui.cli.app import main
 from workbench.job_records import jobs, leases
 from workbench.registry.database import reading, transaction
 from workbench_studies.core.pace import Pace
 from workbench_studies.core.sizes import SEEDS
 from workbench_studies.core.spec import Replicate
-from workbench_studies.front.replication_jobs import state_words
-from workbench_studies.front.replication_reports import Keeping
+from workbench_studies.front.actions import Keeping, describe_state
 from workbench_studies.papers.catalog import plan
 from workbench_studies.papers.forecast import forecast
 from workbench_studies.papers.kept import read_kept
 from workbench_studies.running import submission
-from workbench_studies.running.submission import find_replication, replications, spec_for_folder
+from workbench_studies.running.submission import find_replication, new_spec, replications
 
 pytestmark = pytest.mark.usefixtures("home")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for name in ("train/law", "train/sea", "novel/poems"):
-        path = tmp_path / "text" / f"{name}.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("One text.\n\nAnother text.\n", encoding="utf-8")
-    return tmp_path / "text"
 
 
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -48,7 +39,7 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 def test_a_folder_is_requested_once_and_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1")
     assert first["name"] == "demix-smoke"
-    assert len(first["jobs"]) == len(plan(spec_for_folder(folder, "demix-smoke", "smoke", 1)))
+    assert len(first["jobs"]) == len(plan(new_spec("demix", "demix-smoke", "smoke", 1, folder=folder)))
     assert ask(capsys, "demix", "--name", "demix-smoke", "--size", "smoke") == first
     (row,) = ask(capsys, "list")
     assert (row["name"], row["seeds"], row["done"], row["report"]) == ("demix-smoke", 1, 0, None)
@@ -65,7 +56,7 @@ def test_a_report_of_nothing_marks_nothing_as_tested(folder: Path, capsys: pytes
     assert main(["replicate", "show", "early"]) == 0
     message = capsys.readouterr().out
     assert "DEMix (naive) has less perplexity" in message
-    number = len(plan(spec_for_folder(folder, "early", "smoke", SEEDS))) - 1
+    number = len(plan(new_spec("demix", "early", "smoke", SEEDS, folder=folder))) - 1
     assert f"{number} jobs are not done: {number} queued." in message
 
 
@@ -85,11 +76,11 @@ def test_what_is_paused_is_shown_with_the_next_step_and_waits_for_no_worker(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ids = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1", "--name", "rep")["jobs"]
-    job_spec = spec_for_folder(folder, "rep", "smoke", 1)
-    assert "Start a worker" in state_words(job_spec, cards_of(ids))
+    job_spec = new_spec("demix", "rep", "smoke", 1, folder=folder)
+    assert "Start a worker" in describe_state(job_spec, cards_of(ids))
     with transaction() as session:
         jobs.request_stop(session, ids[0], "pause")
-    shown = state_words(job_spec, cards_of(ids))
+    shown = describe_state(job_spec, cards_of(ids))
     assert f"0 of {len(ids)} jobs done, 1 paused, {len(ids) - 1} queued." in shown
     assert "workbench replicate demix --name rep" in shown
 
@@ -112,7 +103,7 @@ def test_another_paper_is_requested_likewise_and_listed_beside(
 ) -> None:
     first = ask(capsys, "cbtm", str(folder), "--size", "smoke", "--seeds", "1")
     assert first["name"] == "cbtm-smoke"
-    assert len(first["jobs"]) == len(plan(spec_for_folder(folder, "cbtm-smoke", "smoke", 1, paper="cbtm")))
+    assert len(first["jobs"]) == len(plan(new_spec("cbtm", "cbtm-smoke", "smoke", 1, folder=folder)))
     assert ask(capsys, "cbtm", "--name", "cbtm-smoke")["jobs"] == first["jobs"]
     ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1")
     assert {(row["name"], row["paper"]) for row in ask(capsys, "list")} == {
@@ -128,8 +119,7 @@ def test_another_paper_is_requested_likewise_and_listed_beside(
 def test_which_domains_are_adapted_to_and_which_is_retained_can_be_chosen(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("books", "cs"):
-        (folder / "train" / f"{name}.txt").write_text("One text.\n\nAnother text.\n", encoding="utf-8")
+    write_texts(folder, "train/books", "train/cs")
     ask(capsys, "mode", str(folder), "--size", "smoke", "--seeds", "1")
     ask(capsys, "mode", str(folder), "--size", "smoke", "--seeds", "1", "--name", "two", "--targets", "sea,books")
     with reading() as session:
@@ -184,7 +174,7 @@ def test_a_plan_starts_nothing_and_names_what_cannot_be_tested(
     monkeypatch.setattr(submission, "measure_pace", lambda *_: Pace(1000.0, 4000.0, 2.0, 10_000, "cpu"))
     for paper in ("demix", "cbtm"):
         shown = ask(capsys, paper, str(folder), "--size", "smoke", "--seeds", "1", "--plan")
-        steps = plan(spec_for_folder(folder, f"{paper}-smoke", "smoke", 1, paper=paper))
+        steps = plan(new_spec(paper, f"{paper}-smoke", "smoke", 1, folder=folder))
         assert (shown["num_jobs"], sum(shown["jobs"].values()), shown["num_done"]) == (len(steps), len(steps), 0)
         least = shown["trained_tokens"] / 1000 + shown["scored_tokens"] / 4000 + 2 * len(steps)
         assert shown["seconds"] == pytest.approx(least)
@@ -197,7 +187,7 @@ def test_a_plan_starts_nothing_and_names_what_cannot_be_tested(
     assert main(["replicate", "demix", str(folder), "--size", "smoke", "--plan"]) == 0
     message = capsys.readouterr().out
     assert "1,000 tokens/s in training" in message
-    assert "Novel domains of which fewer than 60 test documents will be read: poems (about 0)." in message
+    assert "Novel domains with fewer than 60 test documents to read: poems (about 0)." in message
     assert "Needs models of several sizes" in message
 
 
@@ -225,8 +215,7 @@ def test_two_reports_are_compared_by_name_by_id_and_by_file(
 def test_all_papers_are_started_by_one_command_and_kept_only_when_finished(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("books", "cs"):
-        (folder / "train" / f"{name}.txt").write_text("One text.\n\nAnother text.\n", encoding="utf-8")
+    write_texts(folder, "train/books", "train/cs")
     shown = ask(capsys, "all", str(folder), "--size", "smoke", "--seeds", "1", "--name", "second")
     names = [one["name"] for one in shown["replications"]]
     assert names == ["second-demix-smoke", "second-cbtm-smoke", "second-mode-smoke"]
@@ -279,7 +268,7 @@ def test_a_plan_counts_the_documents_of_novel_files_as_they_will_be_cut_and_the_
     def few(spec: Replicate) -> dict[str, int]:
         return {one.domain: one.about for one in forecast(spec, pace).few_documents}
 
-    demix = spec_for_folder(folder, "plan", "tiny", 1)
+    demix = new_spec("demix", "plan", "tiny", 1, folder=folder)
     assert few(demix) == {"poems": 0, "half": 30}
     cut = [text.model_copy(update={"piece_length": 50}) for text in demix.imports]
     assert few(demix.model_copy(update={"imports": cut})) == {"poems": 0}  # of each document three pieces
@@ -288,8 +277,7 @@ def test_a_plan_counts_the_documents_of_novel_files_as_they_will_be_cut_and_the_
 
 
 def test_all_papers_take_the_options_of_each(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("books", "cs"):
-        (folder / "train" / f"{name}.txt").write_text("One text.\n\nAnother text.\n", encoding="utf-8")
+    write_texts(folder, "train/books", "train/cs")
     (tmp_path / "tasks").mkdir()
     chosen = ["--removed", "sea", "--targets", "sea,books", "--retention", "law", "--tasks", str(tmp_path / "tasks")]
     assert main(["replicate", "all", str(folder), "--size", "smoke", "--tasks", str(tmp_path / "none")]) == 2
@@ -308,8 +296,7 @@ def test_a_plan_of_all_papers_starts_nothing_and_adds_them_up(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(submission, "measure_pace", lambda *_: Pace(1000.0, 4000.0, 2.0, 10_000, "cpu"))
-    for name in ("books", "cs"):
-        (folder / "train" / f"{name}.txt").write_text("One text.\n\nAnother text.\n", encoding="utf-8")
+    write_texts(folder, "train/books", "train/cs")
     plans = ask(capsys, "all", str(folder), "--size", "smoke", "--plan")["plans"]
     assert [one["name"] for one in plans] == ["demix-smoke", "cbtm-smoke", "mode-smoke"]
     assert main(["replicate", "all", str(folder), "--size", "smoke", "--plan"]) == 0

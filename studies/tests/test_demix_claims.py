@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -67,24 +68,37 @@ def estimate(low: float, high: float, *by_seed: float) -> Estimate:
     return Estimate((low + high) / 2, low, high, by_seed or ((low + high) / 2,))
 
 
+is_near = partial(is_within, border=1.0)
+
+
 @pytest.mark.parametrize(
-    ("result", "mark", "why"),
+    ("judge", "result", "mark", "why"),
     [
-        (estimate(-3, -1), REPRODUCED, ""),
-        (estimate(-3, 1), UNDECIDED, "includes 0"),
-        (estimate(1, 3), CONTRADICTED, "Reversed"),
-        (estimate(-3, -1, -4.0, 0.5), UNDECIDED, "not every seed does"),
-        (None, UNTESTABLE, "Some of its scores are missing"),
+        (is_below, estimate(-3, -1), REPRODUCED, ""),
+        (is_below, estimate(-3, 1), UNDECIDED, "includes 0"),
+        (is_below, estimate(1, 3), CONTRADICTED, "Reversed"),
+        (is_below, estimate(-3, -1, -4.0, 0.5), UNDECIDED, "not every seed does"),
+        (is_below, None, UNTESTABLE, "Some of its scores are missing"),
+        (is_near, estimate(-0.5, 0.5), REPRODUCED, ""),
+        (is_near, estimate(-0.5, 1.5), UNDECIDED, "Undecided: the interval includes 1"),
+        (is_near, estimate(-1.5, 0.5), UNDECIDED, "Undecided"),
+        (is_near, estimate(1.5, 2.5), CONTRADICTED, "The full interval lies outside"),
+        (is_near, estimate(-2.5, -1.5), CONTRADICTED, "The full interval lies outside"),
+        (is_near, estimate(-0.5, 0.5, -1.2, 1.0), UNDECIDED, "not every seed does"),
+        (is_near, None, UNTESTABLE, "Some of its scores are missing"),
     ],
 )
-def test_a_mark_needs_the_full_interval_and_every_seed(result: Estimate | None, mark: Mark, why: str) -> None:
-    verdict = is_below(CLAIM, result)
+def test_a_mark_needs_the_full_interval_and_every_seed(
+    judge: Callable[..., Verdict], result: Estimate | None, mark: Mark, why: str
+) -> None:
+    verdict = judge(CLAIM, result)
     assert verdict.mark == mark
     assert why in verdict.why
     assert (verdict.mark == UNDECIDED) is verdict.why.startswith("Undecided: ")
     if result is not None:
         mirrored = Estimate(-result.value, -result.high, -result.low, tuple(-one for one in result.by_seed))
-        assert is_above(CLAIM, mirrored).mark == mark
+        opposite = is_above if judge is is_below else judge
+        assert opposite(CLAIM, mirrored).mark == mark
 
 
 def test_a_border_moves_what_counts_as_a_rise() -> None:
@@ -94,32 +108,14 @@ def test_a_border_moves_what_counts_as_a_rise() -> None:
     assert is_above(CLAIM, estimate(-0.6, -0.3), -0.5).why == "Undecided: the interval includes -0.5."
 
 
-@pytest.mark.parametrize(
-    ("result", "mark", "why"),
-    [
-        (estimate(-0.5, 0.5), REPRODUCED, ""),
-        (estimate(-0.5, 1.5), UNDECIDED, "Undecided: the interval includes 1"),
-        (estimate(-1.5, 0.5), UNDECIDED, "Undecided"),
-        (estimate(1.5, 2.5), CONTRADICTED, "The full interval lies outside"),
-        (estimate(-2.5, -1.5), CONTRADICTED, "The full interval lies outside"),
-        (estimate(-0.5, 0.5, -1.2, 1.0), UNDECIDED, "not every seed does"),
-        (None, UNTESTABLE, "Some of its scores are missing"),
-    ],
-)
-def test_little_effect_is_one_within_the_border_in_either_direction(
-    result: Estimate | None, mark: Mark, why: str
-) -> None:
-    verdict = is_within(CLAIM, result, 1.0)
-    assert verdict.mark == mark
-    assert why in verdict.why
-    assert (verdict.mark == UNDECIDED) is verdict.why.startswith("Undecided: ")
-
-
-def test_a_weaker_claim_can_be_undecided_and_a_stored_verdict_says_so() -> None:
-    stored = is_below(replace(CLAIM, weaker="less is less", topics=("a topic",), model="dense"), estimate(-1, 1))
-    row = stored.as_dict()
+def test_a_weaker_claim_can_be_undecided_or_fail_and_a_stored_verdict_says_so() -> None:
+    claim = replace(CLAIM, weaker="less is less", topics=("a topic",), model="dense")
+    row = is_below(claim, estimate(-1, 1)).as_dict()
     assert (row["is_undecided"], row["topics"], row["model"]) == (True, ("a topic",), "dense")
     assert untestable(CLAIM).as_dict()["is_undecided"] is False
+    assert is_below(claim, estimate(-3, -1)).mark == WEAKER
+    failed = is_below(claim, estimate(1, 3))
+    assert (failed.mark, failed.why.split(". ")[1]) == (CONTRADICTED, "Only the weaker claim was judged: less is less.")
 
 
 def printed_world(table: int) -> dict[Place, Loss]:
@@ -291,17 +287,14 @@ def test_posteriors_are_stable_where_the_next_fifty_blocks_agree_with_the_first(
     assert verdict_on(settling(70, 0), "stable") == REPRODUCED
     assert verdict_on(settling(70, 6), "stable") == CONTRADICTED
     assert verdict_on(settling(70, 3), "stable") == UNDECIDED  # half of them is not “usually”
+    too_short = {(0, domain): belief_of(STEADY[:, :60]) for domain in DOMAINS}
+    assert verdict_on(evidence_of({}, beliefs=too_short, seeds=1), "stable") == UNTESTABLE
 
 
 def test_noise_that_never_settles_is_not_stable_though_its_running_mean_is_near_its_end() -> None:
     first_N = np.repeat(np.random.default_rng(1).integers(0, 2, 10), 10).astype(float)  # ten documents, each certain
     belief = belief_of(np.stack([first_N, 1 - first_N]), 10)
     assert (drift_of(belief) or 0) > SETTLED
-
-
-def test_too_little_held_out_text_cannot_show_that_a_posterior_is_stable() -> None:
-    short = {(0, domain): belief_of(STEADY[:, :60]) for domain in DOMAINS}
-    assert verdict_on(evidence_of({}, beliefs=short, seeds=1), "stable") == UNTESTABLE
 
 
 # adding, adapting, removing --------------------------------------------------------------------------
@@ -328,12 +321,15 @@ def test_adding_lowers_novel_text_and_must_not_raise_training_text() -> None:
     assert bad["dense-dapt-target"] == CONTRADICTED
 
 
+def dapt(demix: float, dense: float = 3.0) -> dict[System, float]:
+    """Nats of both ways to adapt to every novel domain; those of the cached prior are 4."""
+    added = {demix_dapt(one, PAPER): demix for one in NOVEL}
+    return {system("cached", PAPER): 4.0, **added, **{dense_dapt(one): dense for one in NOVEL}}
+
+
 def test_adapting_that_is_far_from_dense_dapt_is_not_called_close_to_it() -> None:
     """The paper's sentence is judged as it stands; that perplexity falls at all is another sentence of the paper."""
-    cached = system("cached", PAPER)
-    nats = {cached: 4.0} | {demix_dapt(one, PAPER): 3.5 for one in NOVEL} | {dense_dapt(one): 3.0 for one in NOVEL}
-    losses = losses_of(nats, NOVEL) | losses_of(nats, DOMAINS)
-    results = verdicts_of(evidence_of(losses))
+    results = verdicts_of(evidence_of(losses_of(dapt(3.5), [*NOVEL, *DOMAINS])))
     close = results["demix-dapt-close"]
     assert close.claim.sentence.startswith("DEMix-DAPT comes close to dense-DAPT on its target, or is better")
     assert close.mark == CONTRADICTED
@@ -342,20 +338,10 @@ def test_adapting_that_is_far_from_dense_dapt_is_not_called_close_to_it() -> Non
 
 
 def test_adapting_is_close_only_where_it_is_on_every_target() -> None:
-    cached = system("cached", PAPER)
-    nats = {cached: 4.0} | {demix_dapt(one, PAPER): 3.02 for one in NOVEL} | {dense_dapt(one): 3.0 for one in NOVEL}
-    near = losses_of(nats, NOVEL) | losses_of(nats, DOMAINS)
-    far = near | losses_of(nats | {demix_dapt("poems", PAPER): 3.3}, ["poems"])
+    near = losses_of(dapt(3.02), [*NOVEL, *DOMAINS])
+    far = near | losses_of(dapt(3.3), ["poems"])
     marks = [verdicts_of(evidence_of(losses))["demix-dapt-close"].mark for losses in (near, far)]
     assert marks == [REPRODUCED, CONTRADICTED]
-
-
-def test_a_weaker_claim_that_fails_is_not_reproduced() -> None:
-    claim = Claim("Table 0", "one is far less than another", "1 < 9", weaker="one is less than another")
-    assert is_below(claim, estimate(-3, -1)).mark == WEAKER
-    failed = is_below(claim, estimate(1, 3))
-    assert failed.mark == CONTRADICTED
-    assert failed.why.endswith("Only the weaker claim was judged: one is less than another.")
 
 
 def test_removal_is_judged_on_the_domains_that_were_retrained_without() -> None:
@@ -369,10 +355,8 @@ def test_removal_is_judged_on_the_domains_that_were_retrained_without() -> None:
 
 
 def test_nothing_is_close_to_a_dense_dapt_that_harmed_its_own_target() -> None:
-    cached = system("cached", PAPER)
-    nats = {cached: 4.0, System("dense"): 4.0} | {demix_dapt(one, PAPER): 4.1 for one in NOVEL}
-    losses = losses_of(nats | {dense_dapt(one): 4.3 for one in NOVEL}, NOVEL) | losses_of(nats, DOMAINS)
-    results = verdicts_of(evidence_of(losses))
+    nats = dapt(4.1, 4.3) | {System("dense"): 4.0}
+    results = verdicts_of(evidence_of(losses_of(nats, [*NOVEL, *DOMAINS])))
     assert results["demix-dapt-close"].mark == UNTESTABLE
     assert "dense-DAPT ended above the untouched Dense on its own target: tweets" in results["demix-dapt-close"].why
 

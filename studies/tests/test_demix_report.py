@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from workbench_studies.demix.names import (
     GRID,
     PAPER,
     READINGS,
+    SIZES,
     System,
     demix_dapt,
     dense_dapt,
@@ -30,31 +32,16 @@ from workbench_studies.demix.names import (
 from workbench_studies.demix.report import REPORT, few_tokens, reasons, tokens_of_a_target
 from workbench_studies.demix.specifications import Curve
 from workbench_studies.papers.catalog import DEMIX
-from workbench_studies.papers.markdown import markdown
-from workbench_studies.papers.page import charts, page
-from workbench_studies.papers.todays_rule import in_todays_words
+from workbench_studies.papers.report_pages import charts, markdown, page
+from workbench_studies.papers.todays_rule import with_todays_marks
 
-BUDGET = {
-    "shape": {"family": "llama"},
-    "vocab_size": 512,
-    "training_tokens": 8_000_000,
-    "adapting_tokens": 1000,
-    "training": {},
-    "adapting": {},
-    "test_tokens": 1,
-    "block_size": 128,
-    "prior_blocks": 100,
-}
+TOKENS = {"training_tokens": 8_000_000, "adapting_tokens": 1000}
+BUDGET = {**asdict(SIZES["tiny"]), **TOKENS, "block_size": 128, "prior_blocks": 100}
 NAIVE, DENSE = System("naive"), System("dense")
-KNOBS = ("num_steps", "sequences_per_domain", "accumulate", "learning_rate", "clip", "precision")
-
-
-def full_budget() -> dict[str, Any]:
-    return {**BUDGET, "training": dict.fromkeys(KNOBS, 1), "adapting": dict.fromkeys(KNOBS, 1)}
 
 
 def findings(losses: dict[Place, Loss], *curves: Curve, jobs: tuple[JobFacts, ...] = ()) -> dict[str, Any]:
-    output = Circumstances("demix", "cpu", {"torch": "2"}, "tiny", full_budget(), jobs)
+    output = Circumstances("demix", "cpu", {"torch": "2"}, "tiny", BUDGET, jobs)
     return DEMIX.findings(evidence_of(losses), output, curves=curves)
 
 
@@ -114,13 +101,13 @@ def test_findings_of_before_are_read_in_todays_marks() -> None:
         {**claim, "mark": "not reproduced", "why": "Undecided: the interval includes 0."},
         {**claim, "mark": "not testable here"},
     ]
-    read = in_todays_words(result)
+    read = with_todays_marks(result)
     expected = ["reproduced", "weaker claim reproduced", "undecided", "contradicted", "undecided", "not testable here"]
     assert [one["mark"] for one in read["claims"]] == expected
     assert summary(read) == (
         "1 of 6 claims reproduced, 1 weaker claim reproduced, 1 contradicted, 2 undecided, 1 not testable here."
     )
-    assert in_todays_words(read) == read
+    assert with_todays_marks(read) == read
 
 
 def test_a_report_of_the_smallest_size_begins_with_that_its_numbers_say_nothing() -> None:
@@ -275,7 +262,7 @@ def test_a_text_with_few_documents_or_blocks_is_named() -> None:
     losses = losses_of({NAIVE: 3.0}, ["law"], num_documents=2) | losses_of({NAIVE: 3.0}, ["sea"])
     evidence = evidence_of(losses, beliefs={(0, "sea"): belief_of(np.full((4, 40), 0.25))})
     evidence.prior_blocks["sea"] = 40
-    result = DEMIX.findings(evidence, Circumstances("demix", "cpu", {}, "tiny", full_budget(), ()))
+    result = DEMIX.findings(evidence, Circumstances("demix", "cpu", {}, "tiny", BUDGET, ()))
     rows = {row["text"]: row for row in result["texts"]}
     assert (rows["law"]["test documents"], rows["sea"]["test documents"]) == (2, 60)
     assert (rows["sea"]["blocks behind a cached prior"], rows["law"]["dev documents"]) == (40, None)
@@ -316,7 +303,7 @@ def calibrated(nats: float, novel: float = 4.0, **options: Any) -> dict[str, Any
     losses = losses_of(nats_of | {cached[CALIBRATED]: nats}, DOMAINS)
     losses |= losses_of({DENSE: 4.5} | dict.fromkeys(cached.values(), 4.7) | {cached[CALIBRATED]: novel}, NOVEL)
     fits = {seed: Fit(calibration(keeps=seed == 1), DOMAINS) for seed in range(2)}
-    output = Circumstances("demix", "cpu", {}, "tiny", full_budget(), ())
+    output = Circumstances("demix", "cpu", {}, "tiny", BUDGET, ())
     return DEMIX.findings(evidence_of(losses, fits=fits, **options), output)
 
 
@@ -360,7 +347,7 @@ def test_the_fit_of_each_seed_and_the_differences_are_shown_with_where_they_hold
     for shown in (markdown(result), page(result)):
         assert sentence in shown
         assert "A third reading, ours: calibrated on dev text" in shown
-        assert "the paper&#x27;s, kept" in shown or "the paper's, kept" in shown
+        assert "the paper&#39;s, kept" in shown or "the paper's, kept" in shown
     for row in ours["against"]:
         row["mode"] = "uniform"
     changes = "-18.1 % on the training domains, -39.4 % on the novel domains"

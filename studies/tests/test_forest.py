@@ -10,7 +10,7 @@ from engine.statistics.estimates import Estimate
 from workbench_studies.core.forest import _LOOKS, forest, forest_text, forest_words, look_of, place_of
 from workbench_studies.core.report import Section
 from workbench_studies.core.verdicts import MARKS, Claim, Verdict, is_above, is_below, is_within, untestable
-from workbench_studies.papers.outline import anchor, section_of
+from workbench_studies.papers.report_pages import anchor, section_of
 
 CLAIM = Claim("Table 3", "one is below another", "1 < 2")
 

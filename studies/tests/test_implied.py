@@ -16,7 +16,6 @@ from engine.statistics.estimates import Floats
 from studies.tests.demix_worlds import DOMAINS, NOVEL, belief_of, evidence_of, verdicts_of
 from studies.tests.made_up_losses import losses_of
 from studies.tests.test_forest import stored
-from workbench.kinds.training.train_expert import TrainExpert
 from workbench_studies.core.averages import Place
 from workbench_studies.core.verdicts import CONTRADICTED, IMPLIED, REPRODUCED, UNTESTABLE, Verdict, is_below
 from workbench_studies.demix.claims import STUDY, judge_all
@@ -25,14 +24,12 @@ from workbench_studies.demix.names import (
     CODE,
     GRID,
     PAPER,
-    ReplicateDemix,
     System,
     demix_dapt,
     dense_dapt,
     single_expert,
     system,
 )
-from workbench_studies.papers.demix_plan import steps
 from workbench_studies.papers.todays_rule import mark_implied
 
 BLOCKS, BLOCK, SEEDS = 10, 256, 3
@@ -95,16 +92,6 @@ def test_with_the_last_token_as_evidence_it_can_forget_so_there_nothing_is_impli
         row = {**result[claim].as_dict(), "mark": REPRODUCED}
         marks = [mark_implied(STUDY, [], [row | {"reading": str(one)}])[1][0]["mark"] for one in (PAPER, CODE)]
         assert marks == [IMPLIED, REPRODUCED]
-
-
-def test_what_must_be_lower_was_trained_on_the_text_that_it_is_tested_on() -> None:
-    """Of the model that it is compared with: an expert of the mixture, or a copy of the dense model."""
-    spec = ReplicateDemix(name="rep", domains=list(DOMAINS), novel=list(NOVEL), size="smoke", seeds=1)
-    trained = {step.spec.name: step.spec for step in steps(spec) if isinstance(step.spec, TrainExpert)}
-    for novel in NOVEL:
-        added, adapted = trained[f"rep-s0-{novel}"], trained[f"rep-s0-dense-{novel}"]
-        assert (added.domain, added.mixture, added.full_model) == (novel, "rep-s0", False)
-        assert (adapted.domain, adapted.mixture, adapted.full_model) == (novel, "rep-s0-dense", True)
 
 
 def by_chance(trial: int) -> Iterator[Verdict]:

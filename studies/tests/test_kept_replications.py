@@ -16,8 +16,8 @@ from studies.tests.test_forest import stored
 from workbench_studies.core.report import mark_words, with_interval
 from workbench_studies.core.verdicts import CONTRADICTED, IMPLIED, REPRODUCED, is_above, is_below
 from workbench_studies.papers.kept import RESULTS, between, keep, read_kept, results, results_in_short, write_again
-from workbench_studies.papers.markdown import markdown
-from workbench_studies.papers.todays_rule import in_todays_words
+from workbench_studies.papers.report_pages import markdown
+from workbench_studies.papers.todays_rule import with_todays_marks
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "replication"
@@ -82,7 +82,7 @@ def test_a_kept_page_says_what_its_numbers_say(kept: dict[str, Any]) -> None:
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda one: one.stem)
 def test_kept_numbers_have_the_marks_that_the_rule_of_today_gives_them(path: Path) -> None:
     stored_findings = json.loads(path.read_text(encoding="utf-8"))
-    assert json.loads(json.dumps(in_todays_words(stored_findings))) == stored_findings
+    assert json.loads(json.dumps(with_todays_marks(stored_findings))) == stored_findings
 
 
 def test_no_interval_of_a_kept_report_is_narrower_than_that_of_its_seeds() -> None:
@@ -117,16 +117,6 @@ def test_where_the_reading_decides_every_sentence_has_both_verdicts() -> None:
 _DECIDED = (REPRODUCED, IMPLIED, CONTRADICTED)
 
 
-def test_the_readme_counts_as_reproduced_what_the_numbers_do() -> None:
-    (kept,) = (one for one in read_kept(FOLDER) if one["name"] == "world1-demix-tiny")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    marks = [claim["mark"] for claim in kept["claims"]]
-    assert f"of {len(marks)} claims {marks.count(REPRODUCED)} reproduced," in readme
-    assert f", {marks.count(IMPLIED)} implied, {marks.count(CONTRADICTED)} contradicted," in readme
-    section = readme.split("## Results", 1)[1].split("\n## ", 1)[0]
-    assert not re.search(r"^- .*\(quick,", section, re.MULTILINE)
-
-
 def test_a_rate_that_is_not_the_papers_stands_beside_its_claims(report: dict[str, Any], tmp_path: Path) -> None:
     sentence = "DEMix-DAPT comes close to dense-DAPT on its target, or is better (at most 10 % more, on every target)"
     close = stored(is_below, -2.0, -3.0, -1.0) | {"where": "Figure 6", "sentence": sentence}
@@ -135,7 +125,7 @@ def test_a_rate_that_is_not_the_papers_stands_beside_its_claims(report: dict[str
     def adapted_at(rate: float) -> dict[str, Any]:
         rates = {"training": 0.006, "adapting": rate}
         changed = {name: {**own["budget"][name], "learning_rate": one} for name, one in rates.items()}
-        return in_todays_words(own | {"budget": {**own["budget"], **changed}})
+        return with_todays_marks(own | {"budget": {**own["budget"], **changed}})
 
     keep(adapted_at(0.003), tmp_path)
     words = "dapted at 0.5 of the training's learning rate (§6.1: 0.1)"

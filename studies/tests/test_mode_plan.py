@@ -128,8 +128,6 @@ def test_all_else_of_a_training_is_the_sizes() -> None:
             assert spec.training.evaluate_every * 2 <= spec.training.num_steps
             varied += ["patience", "evaluate_every"]
         assert replace(own, **{name: getattr(spec.training, name) for name in varied}) == spec.training
-        batch = spec.training.sequences_per_domain * len(spec.domains)
-        assert batch == 2 * own.sequences_per_domain
 
 
 @pytest.mark.parametrize("own_starts", [True, False])

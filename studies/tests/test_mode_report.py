@@ -18,23 +18,10 @@ from workbench_studies.mode.measurements import ModeMeasurements
 from workbench_studies.mode.names import Arm
 from workbench_studies.mode.report import REPORT, best_words, reasons
 from workbench_studies.papers.catalog import MODE
-from workbench_studies.papers.markdown import markdown
-from workbench_studies.papers.page import charts, page
+from workbench_studies.papers.report_pages import charts, markdown, page
 
-BUDGET = {
-    "shape": asdict(SIZE.shape),
-    "vocab_size": 512,
-    "training": asdict(SIZE.training),
-    "seeding": asdict(SIZE.seeding),
-    "mode": asdict(SIZE.mode),
-    "lora": asdict(SIZE.lora),
-    "training_tokens": 2_400_000,
-    "seeding_tokens": 5_000_000,
-    "test_tokens": 1,
-    "block_size": 128,
-    "prior_blocks": 0,
-    "piece_length": None,
-}
+TOKENS = {"training_tokens": 2_400_000, "seeding_tokens": 5_000_000}
+BUDGET = {**asdict(SIZE), **TOKENS, "block_size": 128, "prior_blocks": 0, "shared_backbone": False}
 
 
 def test_a_report_says_over_what_its_seeds_differ() -> None:

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.clusters.sources import as_ids
-from engine.clusters.sources import first_in_group as wholes_among
+from engine.clusters.documents import as_ids, first_in_group
 from engine.files import ArtifactRef, new_folder
 from engine.text.parquet_rows import Table
-from engine.text.split import first_in_group
 from engine.text.split_names import SPLITS
 from workbench_studies.core.measurements import Stored
 from workbench_studies.demix.measurements import DemixMeasurements
@@ -34,18 +32,11 @@ def write(folder: Path, groups: dict[str, list[str | None]]) -> list[str]:
     return written
 
 
-def test_pieces_have_the_number_of_the_first_and_full_documents_their_own(tmp_path: Path) -> None:
-    write(tmp_path / "cut", {"test": [None, "novel", None, "novel", "poem"]})
-    assert first_in_group(tmp_path / "cut", "test").tolist() == [0, 1, 2, 1, 4]
-    write(tmp_path / "uncut", {"test": [None, "letter", None]})
-    assert first_in_group(tmp_path / "uncut", "test").tolist() == [0, 1, 2]
-
-
 def test_pieces_among_the_documents_of_a_clustering_are_matched_in_any_order(tmp_path: Path) -> None:
     ids = write(tmp_path / "a", {"train": ["novel", None, "novel"], "test": ["play", "play"]})
     ids += write(tmp_path / "b", {"train": [None, None]})
     sorted_ids = sorted(ids)
-    result = wholes_among([tmp_path / "a", tmp_path / "b"], as_ids(sorted_ids))
+    result = first_in_group([tmp_path / "a", tmp_path / "b"], as_ids(sorted_ids))
     complete = {id: result[sorted_ids.index(id)] for id in ids}
     assert complete[ids[0]] == complete[ids[2]]
     assert complete[ids[3]] == complete[ids[4]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +12,9 @@ from workbench.job_records import jobs
 from workbench.kinds.analysis import SelfCheck
 from workbench.registry import corpora, experts
 from workbench.schema.tables import Expert
+from workbench.specs.requests import PlanStep
 from workbench_studies.demix.names import SIZES
-from workbench_studies.running.stored_results import stored_scores
+from workbench_studies.running.stored_results import StoredResults
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World
@@ -35,23 +37,23 @@ def score(world: World, expert: str, num_tokens: int) -> None:
 
 
 @pytest.fixture
-def job_id(world: World) -> str:
-    """The job that made the expert law; sea is another's."""
+def results(world: World) -> StoredResults:
+    """Of the job that made the expert law; sea is another's."""
     world.experts("law", "sea")
     made = jobs.create_job(world.session, SelfCheck())
     world.session.get_one(Expert, experts.get_expert(world.session, "law").id).job_id = made
-    return made
+    submitted = [(PlanStep("law", SelfCheck(), "Train law"), jobs.get_job(world.session, made))]
+    return StoredResults(world.session, world.storage, SIZE, submitted)
 
 
-def test_only_experts_of_its_jobs_count(world: World, job_id: str) -> None:
+def test_only_experts_of_its_jobs_count(world: World, results: StoredResults) -> None:
     score(world, "law", 1024)
     score(world, "sea", 1024)
-    assert set(stored_scores(world.session, world.storage, SIZE, TEXTS, [job_id])) == {("law", "law", "test")}
-    assert stored_scores(world.session, world.storage, SIZE, TEXTS, []) == {}
+    assert set(results.scores(TEXTS)) == {("law", "law", "test")}
+    assert replace(results, submitted=[]).scores(TEXTS) == {}
 
 
-def test_the_longest_text_counts_that_its_size_requests(world: World, job_id: str) -> None:
+def test_the_longest_text_counts_that_its_size_requests(world: World, results: StoredResults) -> None:
     for num_tokens in (512, 1024, 2048):
         score(world, "law", num_tokens)
-    result = stored_scores(world.session, world.storage, SIZE, TEXTS, [job_id])
-    assert result["law", "law", "test"].num_tokens == SIZE.test_tokens == 1024
+    assert results.scores(TEXTS)["law", "law", "test"].num_tokens == SIZE.test_tokens == 1024

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import CorpusError
-from jobs.plans.plan import place
+from jobs.queue.submit import place
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs, leases
 from workbench.job_records.preconditions import kind_of
@@ -25,13 +25,12 @@ from workbench_studies.demix.names import SIZES
 from workbench_studies.papers.catalog import PAPERS, plan
 from workbench_studies.running.replicate import _facts
 from workbench_studies.running.submission import (
-    changed,
     find_replication,
     jobs_of,
+    new_spec,
     replications,
-    spec_for_domains,
-    spec_for_folder,
     submit_replication,
+    with_fields,
 )
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -51,7 +50,14 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def job_spec(folder: Path) -> Replicate:
-    return spec_for_folder(folder, "rep", "smoke", 2)
+    return new_spec("demix", "rep", "smoke", 2, folder=folder)
+
+
+@pytest.fixture(params=PAPERS)
+def any_spec(folder: Path, request: pytest.FixtureRequest) -> Replicate:
+    """Of any paper, with enough domains for each."""
+    (folder / "train" / "law.jsonl").write_text((folder / "train" / "books.jsonl").read_text(), encoding="utf-8")
+    return new_spec(request.param, "rep", "smoke", 2, folder=folder)
 
 
 def end(job_id: str, state: str = "done") -> None:
@@ -81,20 +87,18 @@ def test_files_become_domains_and_only_small_groups_stay_together(job_spec: Repl
 def test_a_folder_with_too_few_domains_is_refused_with_its_place(folder: Path, missing: str) -> None:
     (folder / missing).unlink()
     with pytest.raises(CorpusError, match=missing.split("/")[0]):
-        spec_for_folder(folder, "rep", "smoke", 2)
+        new_spec("demix", "rep", "smoke", 2, folder=folder)
 
 
 def test_domains_of_the_registry_are_refused_when_named_twice_or_too_few() -> None:
     with pytest.raises(BadSpecError, match="Name each domain once"):
-        spec_for_domains(["a", "b"], ["a"], "rep", "smoke", 1)
+        new_spec("demix", "rep", "smoke", 1, domains=["a", "b"], novel=["a"])
     with pytest.raises(BadSpecError, match="at least 2"):
-        spec_for_domains(["a"], ["b"], "rep", "smoke", 1)
+        new_spec("demix", "rep", "smoke", 1, domains=["a"], novel=["b"])
 
 
-@pytest.mark.parametrize("paper", PAPERS)
-def test_every_step_comes_after_what_it_needs(folder: Path, paper: str) -> None:
-    (folder / "train" / "law.jsonl").write_text((folder / "train" / "books.jsonl").read_text(), encoding="utf-8")
-    steps = plan(spec_for_folder(folder, "rep", "smoke", 2, paper=paper))
+def test_every_step_comes_after_what_it_needs(any_spec: Replicate) -> None:
+    steps = plan(any_spec)
     makers: dict[RegistryObject, str] = {}
     for step in steps[:-1]:
         kind = kind_of(step.spec)
@@ -127,22 +131,13 @@ def test_trainings_of_two_seeds_do_not_wait_for_each_other(job_spec: Replicate) 
     assert not any(key.startswith("s0") for step in steps.values() if step.key.startswith("s1") for key in behind(step))
 
 
-@pytest.mark.parametrize("paper", PAPERS)
-def test_only_the_last_job_writes_a_report(folder: Path, paper: str) -> None:
-    (folder / "train" / "law.jsonl").write_text((folder / "train" / "books.jsonl").read_text(), encoding="utf-8")
-    steps = plan(spec_for_folder(folder, "rep", "smoke", 1, paper=paper))
+def test_only_the_last_job_writes_a_report(any_spec: Replicate) -> None:
+    steps = plan(any_spec)
     assert [_facts(step, None).writes_report for step in steps] == [*(False for _ in steps[1:]), True]
-    submit_replication(spec_for_folder(folder, "rep", "smoke", 1, paper=paper))
+    submit_replication(any_spec)
     with reading() as session:
-        cards = jobs_of(session, spec_for_folder(folder, "rep", "smoke", 1, paper=paper))
+        cards = jobs_of(session, any_spec)
     assert _facts(steps[-1], cards[steps[-1].key]).writes_report
-
-
-def test_asking_again_adds_no_job(job_spec: Replicate) -> None:
-    first = submit_replication(job_spec)
-    assert submit_replication(job_spec) == first
-    with reading() as session:
-        assert len(jobs.list_jobs(session)) == len(plan(job_spec)) == len(first)
 
 
 def test_after_a_failure_it_goes_on_with_what_is_not_done(job_spec: Replicate) -> None:
@@ -166,14 +161,17 @@ def test_what_a_done_job_made_and_somebody_deleted_is_made_again(job_spec: Repli
         assert again[0] in jobs_of(session, job_spec)["s0 seed"].after  # or it would find no such domain
 
 
-def test_more_seeds_keep_the_jobs_of_the_first_ones(job_spec: Replicate) -> None:
-    first = submit_replication(job_spec)
-    more = submit_replication(job_spec.model_copy(update={"seeds": 3}))
+def test_asking_again_adds_no_job_and_more_seeds_keep_those_there_are(any_spec: Replicate) -> None:
+    first = submit_replication(any_spec)
+    assert submit_replication(any_spec) == first
+    with reading() as session:
+        assert len(jobs.list_jobs(session, limit=500)) == len(plan(any_spec)) == len(first)
+    more = submit_replication(with_fields(any_spec, seeds=3))
     assert set(first[:-1]) < set(more)
     assert first[-1] not in more  # a report on three seeds is another report
     with reading() as session:
-        assert [one.seeds for one in replications(session)] == [3]
-        assert find_replication(session, "rep").seeds == 3
+        assert [(one.paper, one.seeds) for one in replications(session)] == [(any_spec.paper, 3)]
+        assert len(jobs_of(session, any_spec)) == len(first)
 
 
 def test_a_report_of_fewer_seeds_in_between_does_not_make_it_one_of_fewer(job_spec: Replicate) -> None:
@@ -185,7 +183,7 @@ def test_a_report_of_fewer_seeds_in_between_does_not_make_it_one_of_fewer(job_sp
 
 def test_a_name_that_something_else_has_is_refused_and_leaves_nothing(job_spec: Replicate, folder: Path) -> None:
     submit_replication(job_spec)
-    other = changed(spec_for_folder(folder, "rep", "smoke", 2), size="tiny", budget=SIZES["tiny"])
+    other = with_fields(new_spec("demix", "rep", "smoke", 2, folder=folder), size="tiny", budget=SIZES["tiny"])
     with pytest.raises(BadSpecError, match="exists already"):
         submit_replication(other)
     with reading() as session:
@@ -201,22 +199,25 @@ def test_a_size_that_has_changed_since_changes_no_started_replication(
     with reading() as session:
         started = find_replication(session, "rep")
     assert started.budget.test_tokens == 1024
-    assert spec_for_folder(folder, "rep", "smoke", 2) == started  # asked for again, it goes on as it was
+    assert new_spec("demix", "rep", "smoke", 2, folder=folder) == started  # asked for again, it goes on as it was
     assert submit_replication(started) == first
-    assert spec_for_folder(folder, "new", "smoke", 2).budget == other
+    assert new_spec("demix", "new", "smoke", 2, folder=folder).budget == other
 
 
-@pytest.mark.parametrize(("name", "domain"), [("r" * 75, "books"), ("my-replication", "b" * 70)])
-def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name(name: str, domain: str) -> None:
-    with pytest.raises(BadSpecError, match=r"at most 80 characters, but “.*” would have"):
-        spec_for_domains([domain, "news"], ["tweets"], name, "smoke", 1)
+@pytest.mark.parametrize(
+    ("paper", "name", "domain"),
+    [*((paper, "r" * 75, "books") for paper in PAPERS), ("demix", "my-replication", "b" * 70)],
+)
+def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name(paper: str, name: str, domain: str) -> None:
+    with pytest.raises(BadSpecError, match=r"at most [78]0 characters, but “.*” would have"):
+        new_spec(paper, name, "smoke", 1, domains=[domain, "news", "law"], novel=["tweets"])
 
 
 @pytest.mark.parametrize("file", ["a,b.jsonl", "n" * 90 + ".jsonl"])
 def test_a_file_whose_name_cannot_be_a_domains_is_refused_by_its_name(folder: Path, file: str) -> None:
     (folder / "train" / "news.jsonl").rename(folder / "train" / file)
     with pytest.raises(BadSpecError, match=f"{file} is not a valid name for a domain: name: a name must"):
-        spec_for_folder(folder, "rep", "smoke", 2)
+        new_spec("demix", "rep", "smoke", 2, folder=folder)
 
 
 def test_no_step_of_a_plan_parses_all_jobs_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +226,7 @@ def test_no_step_of_a_plan_parses_all_jobs_before_it(monkeypatch: pytest.MonkeyP
     with transaction() as session:
         for name in names:
             jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
-    job_spec = spec_for_domains(names[:8], names[8:], "rep", "smoke", 20)
+    job_spec = new_spec("demix", "rep", "smoke", 20, domains=names[:8], novel=names[8:])
     parsed, parse_as = [], specs.parse_as
     monkeypatch.setattr(specs, "parse_as", lambda *given: parsed.append(given) or parse_as(*given))
     num_steps = len(submit_replication(job_spec))
@@ -237,9 +238,9 @@ def test_no_step_of_a_plan_parses_all_jobs_before_it(monkeypatch: pytest.MonkeyP
 
 def test_the_same_text_is_imported_once_and_other_text_gets_another_name(job_spec: Replicate, folder: Path) -> None:
     submit_replication(job_spec)
-    again = spec_for_folder(folder, "again", "smoke", 1)
+    again = new_spec("demix", "again", "smoke", 1, folder=folder)
     assert again.imports == job_spec.imports
-    bounded = spec_for_folder(folder, "bounded", "tiny", 1)  # tiny reads less of it
+    bounded = new_spec("demix", "bounded", "tiny", 1, folder=folder)  # tiny reads less of it
     assert bounded.domains == ["bounded-books", "bounded-news"]
 
 

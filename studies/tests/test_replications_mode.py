@@ -12,13 +12,13 @@ from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.kinds.training.train_mode import TrainMode
-from workbench.registry.database import reading, transaction
+from workbench.registry.database import transaction
 from workbench.schema.tables import Job
 from workbench_studies.core.spec import Replicate
 from workbench_studies.mode.arms import SIZES, ReplicateMode
-from workbench_studies.mode.names import ModeRun, roles
+from workbench_studies.mode.names import roles
 from workbench_studies.papers.catalog import plan
-from workbench_studies.running.submission import changed, jobs_of, spec_for_domains, submit_replication
+from workbench_studies.running.submission import new_spec, submit_replication, with_fields
 
 pytestmark = pytest.mark.usefixtures("home")
 DOMAINS = ["books", "cs", "law", "wiki"]
@@ -30,7 +30,7 @@ def job_spec() -> ReplicateMode:
     with transaction() as session:
         for name in (*DOMAINS, "tweets"):
             jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
-    result = spec_for_domains(DOMAINS, ["tweets"], "rep", "smoke", 2, paper="mode")
+    result = new_spec("mode", "rep", "smoke", 2, domains=DOMAINS, novel=["tweets"])
     assert isinstance(result, ReplicateMode)
     return result
 
@@ -45,25 +45,28 @@ def test_the_backbone_never_saw_the_targets_and_all_arms_begin_from_its_copy(job
     assert all(set(one.domains) <= {"cs", "law"} for one in others)
 
 
-def test_a_replication_started_with_a_backbone_per_seed_continues_with_them(job_spec: ReplicateMode) -> None:
-    started = changed(job_spec, budget=replace(job_spec.budget, shared_backbone=False))
-    ids = submit_replication(started)
+@pytest.mark.parametrize("option", ["shared_backbone", "own_starts"])
+def test_a_replication_started_before_an_option_was_there_continues_without_it(
+    job_spec: ReplicateMode, option: str
+) -> None:
+    ids = submit_replication(with_fields(job_spec, budget=replace(job_spec.budget, **{option: False})))
     with transaction() as session:
         job = session.get_one(Job, ids[-1])
-        kept = {name: shown for name, shown in job.spec["budget"].items() if name != "shared_backbone"}
+        kept = {name: shown for name, shown in job.spec["budget"].items() if name != option}
         job.spec = {**job.spec, "budget": kept}
-    again = spec_for_domains(DOMAINS, ["tweets"], "rep", "smoke", 2, paper="mode")
+    again = new_spec("mode", "rep", "smoke", 2, domains=DOMAINS, novel=["tweets"])
     trained = [step.spec for step in plan(again) if isinstance(step.spec, TrainJoint | TrainMode)]
-    assert {(one.seed_model, one.training.seed) for one in trained} == {
-        (f"rep-s{seed}{of}", seed) for seed in range(2) for of in ("", "-backbone")
-    }
+    pairs = {(one.seed_model, one.training.seed) for one in trained if one.seed_model.endswith("-backbone")}
+    backbones = (0, 1) if option == "shared_backbone" else (0, 0)
+    assert pairs == {(f"rep-s{backbones[seed]}-backbone", seed) for seed in range(2)}
+    assert (set(starts_of(again)) == {0, 1, 2}) is (option == "own_starts")
     assert submit_replication(again) == ids
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_all_trainings_have_equal_batches_and_as_many_steps_but_those_that_are_about_steps(size: str) -> None:
     budget = SIZES[size]  # type: ignore[index]
-    job_spec = spec_for_domains(DOMAINS, [], "rep", size, 1, paper="mode")  # type: ignore[arg-type]
+    job_spec = new_spec("mode", "rep", size, 1, domains=DOMAINS, novel=[])  # type: ignore[arg-type]
     steps: list[int] = []
     for step in plan(job_spec):
         match step.spec:
@@ -76,18 +79,9 @@ def test_all_trainings_have_equal_batches_and_as_many_steps_but_those_that_are_a
     assert steps.count(budget.longer * budget.training.num_steps) == 3
 
 
-def test_asking_again_adds_no_job_and_more_seeds_keep_those_there_are(job_spec: ReplicateMode) -> None:
-    first = submit_replication(job_spec)
-    assert submit_replication(job_spec) == first
-    more = submit_replication(changed(job_spec, seeds=3))
-    assert set(first[:-1]) < set(more)
-    with reading() as session:
-        assert len(jobs_of(session, job_spec)) == len(first)
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_no_two_trainings_of_a_new_replication_start_alike(size: str) -> None:
-    job_spec = spec_for_domains(DOMAINS, [], "rep", size, 20, paper="mode")  # type: ignore[arg-type]
+    job_spec = new_spec("mode", "rep", size, 20, domains=DOMAINS, novel=[])  # type: ignore[arg-type]
     starts = starts_of(job_spec)
     assert len(set(starts)) == len(starts) > 20
 
@@ -98,18 +92,6 @@ def starts_of(job_spec: Replicate) -> list[int]:
         step.spec for step in plan(job_spec) if isinstance(step.spec, TrainMode) and step.spec.shape.init == "random"
     ]
     return [spec.shape.seed + number for spec in specs for number in range(spec.num_parts)]
-
-
-def test_a_replication_started_with_shared_starts_continues_with_them(job_spec: ReplicateMode) -> None:
-    started = changed(job_spec, budget=replace(job_spec.budget, own_starts=False))
-    ids = submit_replication(started)
-    with transaction() as session:
-        job = session.get_one(Job, ids[-1])
-        budget = {name: shown for name, shown in job.spec["budget"].items() if name != "own_starts"}  # as it was kept
-        job.spec = {**job.spec, "budget": budget}
-    again = spec_for_domains(DOMAINS, ["tweets"], "rep", "smoke", 2, paper="mode")
-    assert set(starts_of(again)) == {0, 1, 2}
-    assert submit_replication(again) == ids
 
 
 def test_roles_are_those_named_or_the_first_ones() -> None:
@@ -125,18 +107,14 @@ def test_targets_that_are_no_two_other_training_domains_are_refused(
     job_spec: ReplicateMode, fields: dict[str, list[str]]
 ) -> None:
     with pytest.raises(BadSpecError, match=r"two targets and another domain to retain.*books, cs, law, wiki"):
-        changed(job_spec, **fields)
+        with_fields(job_spec, **fields)
 
 
 def test_two_domains_are_too_few() -> None:
     with pytest.raises(BadSpecError, match="targets: give at least 2, not 1"):
-        spec_for_domains(DOMAINS[:2], [], "rep", "smoke", 1, paper="mode")
+        new_spec("mode", "rep", "smoke", 1, domains=DOMAINS[:2], novel=[])
 
 
-def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name(job_spec: ReplicateMode) -> None:
-    longest = max(map(len, ModeRun("", 0).names([])))
-    assert longest < 30
-    with pytest.raises(BadSpecError, match=r"at most 80 characters, but “.*” would have"):
-        spec_for_domains(DOMAINS, [], "r" * 65, "smoke", 1, paper="mode")
+def test_everything_it_makes_has_a_name_of_its_list(job_spec: ReplicateMode) -> None:
     names = [step.spec.model_dump().get("name", "") for step in plan(job_spec)]
     assert set(job_spec.names()) >= {name for name in names if name.startswith("rep-")}

@@ -12,7 +12,7 @@ from tests.browser.conftest import chromium
 from tests.browser.payloads import PAYLOADS
 from tests.browser.test_hundred_scripts import OPEN, Window, window
 from workbench_studies.core.findings import JobFacts
-from workbench_studies.papers.page import page as report_page
+from workbench_studies.papers.report_pages import page as report_page
 
 __all__ = ["chromium", "window"]  # fixtures
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.queue.submit import run_now
+from studies.tests.conftest import write_texts
 from tests.ui.studio.test_action_twins import STREAMLIT, calls_in, is_command, label_of
 from tests.ui.studio.test_studio_pages import complaints, output
 from tests.ui.studio.visits import open_page
@@ -19,7 +20,7 @@ from workbench_studies.core.sizes import SEEDS
 from workbench_studies.core.spec import Replicate
 from workbench_studies.front.screens import PAGE
 from workbench_studies.papers.catalog import plan
-from workbench_studies.running.submission import spec_for_folder, submit_replication
+from workbench_studies.running.submission import new_spec, submit_replication
 
 STUDIO = str(Path(__file__).parents[2] / "ui" / "studio" / "app.py")
 pytestmark = pytest.mark.usefixtures("home", "folders_named")
@@ -27,16 +28,12 @@ pytestmark = pytest.mark.usefixtures("home", "folders_named")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in ("train/law", "train/<b>sea", "novel/poems"):
-        path = tmp_path / "text" / f"{name}.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("One text.\n\nAnother text.\n", encoding="utf-8")
-    return tmp_path / "text"
+    return write_texts(tmp_path / "text", "train/law", "train/<b>sea", "novel/poems")
 
 
 @pytest.fixture
 def job_spec(folder: Path) -> Replicate:
-    return spec_for_folder(folder, "rep", "smoke", 1)
+    return new_spec("demix", "rep", "smoke", 1, folder=folder)
 
 
 def test_nothing_reproduced_yet_offers_the_form_and_one_click_submits_all_jobs(folder: Path) -> None:
@@ -47,7 +44,9 @@ def test_nothing_reproduced_yet_offers_the_form_and_one_click_submits_all_jobs(f
     app.button(key="replication.submit").click().run()
     assert not complaints(app)
     with reading() as session:
-        assert len(jobs.list_jobs(session)) == len(plan(spec_for_folder(folder, "demix-smoke", "smoke", SEEDS)))
+        assert len(jobs.list_jobs(session)) == len(
+            plan(new_spec("demix", "demix-smoke", "smoke", SEEDS, folder=folder))
+        )
     assert "0 of " in output(app)
 
 
@@ -60,7 +59,7 @@ def test_another_paper_has_its_sizes_its_name_and_its_command(folder: Path) -> N
     assert not complaints(app)
     with reading() as session:
         assert len(jobs.list_jobs(session, limit=500)) == len(
-            plan(spec_for_folder(folder, "cbtm-smoke", "smoke", SEEDS, paper="cbtm"))
+            plan(new_spec("cbtm", "cbtm-smoke", "smoke", SEEDS, folder=folder))
         )
     assert "C-BTM, smoke" in output(app)
 

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.api_server import unused_port
 from workbench.settings import Settings
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -95,7 +95,7 @@ def own_servers(trained_home: Path, tmp_path: Path) -> Iterator[RunningWorkbench
 def up_in(trained_home: Path, folder: Path, **changes: Any) -> Iterator[RunningWorkbench]:
     """The whole workbench, running in a copy of a trained home."""
     shutil.copytree(trained_home, folder / "home")
-    settings = Settings(home=folder / "home", api_port=free_port(), studio_port=free_port(), **changes)
+    settings = Settings(home=folder / "home", api_port=unused_port(), studio_port=unused_port(), **changes)
     with (folder / "up.log").open("w") as log:
         up = subprocess.Popen(
             [sys.executable, "-c", "import sys; from ui.cli.app import main; sys.exit(main())", "up", "--no-browser"],
@@ -109,13 +109,6 @@ def up_in(trained_home: Path, folder: Path, **changes: Any) -> Iterator[RunningW
             yield RunningWorkbench(settings)
         finally:
             stop(up)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def environment(settings: Settings) -> dict[str, str]:

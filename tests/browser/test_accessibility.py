@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, TimeoutError, expect
 
-from tests.browser.conftest import QUICK, RunningWorkbench, free_port
+from tests.api_server import unused_port
+from tests.browser.conftest import QUICK, RunningWorkbench
 from tests.browser.test_login import running
 from ui.pages.catalog import all_pages
 from workbench.settings import Settings
@@ -39,7 +40,7 @@ WIDE, TABLET, PHONE = (
 @pytest.fixture
 def empty_studio(home: Path) -> Iterator[RunningWorkbench]:
     """The studio of a registry that holds nothing."""
-    settings = Settings(home=home, api_port=free_port(), studio_port=free_port())
+    settings = Settings(home=home, api_port=unused_port(), studio_port=unused_port())
     with running(settings, "-m", "ui.serving.studio_server") as studio:
         yield studio
 

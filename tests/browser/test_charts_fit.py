@@ -9,7 +9,8 @@ import pytest
 from playwright.sync_api import Page, expect
 from sqlalchemy import select
 
-from tests.browser.conftest import RunningWorkbench, free_port
+from tests.api_server import unused_port
+from tests.browser.conftest import RunningWorkbench
 from tests.browser.test_accessibility import TABLET, open_page
 from tests.browser.test_login import running
 from tests.ui.studio.conftest import fill
@@ -39,7 +40,7 @@ OUTSIDE = """(buttons) => buttons.filter((one) => {
 @pytest.fixture
 def studio(home: Path) -> Iterator[RunningWorkbench]:
     """The studio with a training that runs on many domains."""
-    settings = Settings(home=home, api_port=free_port(), studio_port=free_port())
+    settings = Settings(home=home, api_port=unused_port(), studio_port=unused_port())
     fill(settings)
     with transaction(settings) as session:
         job = session.scalars(select(Job).where(Job.state == "running")).one()

@@ -10,7 +10,8 @@ import pytest
 from playwright.sync_api import Page, expect
 from sqlalchemy import select
 
-from tests.browser.conftest import RunningWorkbench, free_port
+from tests.api_server import unused_port
+from tests.browser.conftest import RunningWorkbench
 from tests.browser.test_accessibility import PHONE, WIDE, open_page
 from tests.browser.test_login import running
 from tests.ui.studio.conftest import fill
@@ -44,7 +45,7 @@ WATCH = """() => {
 @pytest.fixture
 def studio(home: Path) -> Iterator[RunningWorkbench]:
     """The studio with jobs in every state, none of which goes on."""
-    settings = Settings(home=home, api_port=free_port(), studio_port=free_port())
+    settings = Settings(home=home, api_port=unused_port(), studio_port=unused_port())
     fill(settings)
     close_engines()
     with running(settings, "-m", "ui.serving.studio_server") as studio:

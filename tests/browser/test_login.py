@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import RunningWorkbench, environment, free_port, stop, wait_until_up
+from tests.api_server import unused_port
+from tests.browser.conftest import RunningWorkbench, environment, stop, wait_until_up
 from tests.ui.studio.conftest import fill
 from ui.serving.browser import page_to_open
 from ui.serving.login import login_link
@@ -57,7 +58,7 @@ def elsewhere(tmp_path: Path) -> Iterator[tuple[Path, str]]:
 def settings(request: pytest.FixtureRequest, home: Path) -> Settings:
     """Of a filled registry whose weights are not real, with a token unless the test says otherwise."""
     settings = Settings(
-        home=home, api_port=free_port(), studio_port=free_port(), token=getattr(request, "param", TOKEN)
+        home=home, api_port=unused_port(), studio_port=unused_port(), token=getattr(request, "param", TOKEN)
     )
     fill(settings)
     close_engines()

@@ -20,7 +20,8 @@ from playwright.sync_api import Browser, Page, expect
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from tests.browser.conftest import QUICK, RunningWorkbench, free_port, up_in
+from tests.api_server import unused_port
+from tests.browser.conftest import QUICK, RunningWorkbench, up_in
 from ui.serving.login import login_link
 
 CADDY = shutil.which("caddy")
@@ -67,7 +68,7 @@ class Proxied:
 @pytest.fixture(scope="module")
 def proxied(trained_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
     """`workbench up` with a public address, and Caddy before it."""
-    folder, port = tmp_path_factory.mktemp("proxied"), free_port()
+    folder, port = tmp_path_factory.mktemp("proxied"), unused_port()
     with up_in(trained_home, folder, public_url=f"https://{NAME}:{port}", token=TOKEN) as servers:
         settings = servers.settings
         variables = {

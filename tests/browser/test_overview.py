@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import RunningWorkbench, free_port
+from tests.api_server import unused_port
+from tests.browser.conftest import RunningWorkbench
 from tests.browser.test_accessibility import FITS, PHONE, open_page
 from tests.browser.test_live_parts import WATCH
 from tests.browser.test_login import running
@@ -25,7 +26,7 @@ MARKUP = "<img src=x onerror=document.title='taken'>"
 @pytest.fixture
 def studio(home: Path) -> Iterator[RunningWorkbench]:
     """The studio of a filled registry, in which names look like markup."""
-    settings = Settings(home=home, api_port=free_port(), studio_port=free_port())
+    settings = Settings(home=home, api_port=unused_port(), studio_port=unused_port())
     fill(settings)
     with transaction(settings) as session:
         experts.rename(session, "first/prose", MARKUP)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from playwright.sync_api import Browser, Page, TimeoutError, expect
 
+from tests.api_server import serve_api, unused_port
 from tests.browser.test_accessibility import serious
 from tests.ui.conftest import FakeHost, mixed  # noqa: F401
-from ui.api.app import Server, create_app
+from ui.api.app import create_app
 from ui.playground.player import Player
 from workbench.settings import Settings
 
@@ -48,24 +47,11 @@ def host() -> FakeHost:
 
 
 @pytest.fixture
-def address(mixed: Path, host: FakeHost, free_port: int) -> Iterator[str]:  # noqa: F811
+def address(mixed: Path, host: FakeHost) -> Iterator[str]:  # noqa: F811
     """The playground of a registry with the mixture `both`, in a thread of this process."""
-    app = create_app(Settings(home=mixed, api_port=free_port), host)
-    server = Server(uvicorn.Config(app, port=free_port, log_level="error", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.05)
-    yield f"http://127.0.0.1:{free_port}/play/"
-    server.should_exit = True
-    thread.join()
-
-
-@pytest.fixture
-def free_port() -> int:
-    from tests.browser.conftest import free_port
-
-    return free_port()
+    port = unused_port()
+    with serve_api(create_app(Settings(home=mixed, api_port=port), host), port):
+        yield f"http://127.0.0.1:{port}/play/"
 
 
 def opened(page: Page, address: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.foreign_patterns import is_linear, patterns_in
+from engine.foreign_files import is_linear, patterns_in
 
 UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 FIRST, ENDING = r"[^\r\n\p{L}\p{N}]?", "(?i:'s|'t|'re|'ve|'m|'ll|'d)"

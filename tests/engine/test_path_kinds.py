@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import pickle
 import struct
 import tarfile
@@ -152,13 +151,6 @@ def test_a_folder_is_called_what_its_files_show(name: str, tmp_path: Path) -> No
 
     assert described.kind == kind
     assert word in f"{described.sentence} {described.remedy}"
-
-
-def test_of_a_pipe_no_byte_is_read(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.txt")
-
-    assert describe_path(tmp_path / "pipe.txt").sentence.endswith("is a named pipe, not a file.")
-    assert describe_path(tmp_path).kind == "folder"  # nor when it lies in a folder
 
 
 @pytest.mark.parametrize(("name", "kind"), [("absent", "missing"), ("nul\0", "missing"), ("n" * 300, "unreadable")])

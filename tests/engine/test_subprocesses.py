@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from engine.subprocesses import python_command, python_environment
+from engine.device import python_command, python_environment
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("engine", "workbench", "jobs", "ui", "studies/workbench_studies")
 OWN_PYTHON = {
-    "engine/subprocesses.py",
+    "engine/device.py",
     "engine/training/launchers.py",  # tries the Python of another host, which imports nothing
     "ui/serving/up.py",  # puts its folder onto the PATH
     "jobs/kinds/shared/gguf.py",  # runs llama.cpp's script, which finds its modules beside itself
@@ -47,7 +47,7 @@ def test_the_paths_that_the_person_set_stay() -> None:
 def test_installed_as_well_no_empty_entry_stands_for_the_current_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, inherited: str
 ) -> None:
-    monkeypatch.setattr("engine.subprocesses._ROOT", tmp_path)
+    monkeypatch.setattr("engine.device._ROOT", tmp_path)
     paths = python_environment({"PYTHONPATH": inherited})["PYTHONPATH"]
     assert paths == ":".join(filter(None, inherited.split(":")))  # an empty variable is none
 

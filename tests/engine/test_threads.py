@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from engine.threads import side_by_side
+from engine.inference.scores import side_by_side
 
 
 @pytest.fixture(autouse=True)

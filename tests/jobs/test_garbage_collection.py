@@ -75,7 +75,7 @@ def test_the_folder_of_a_job_without_a_row_goes(servers: RunningWorkbench) -> No
         aged(folder, 25)
     garbage_collection.sweep(servers.settings)
     assert [one.exists() for one in (mine, young, foreign, orphan)] == [True, True, True, False]
-    [entry] = garbage_collection.trashed(servers.settings)
+    [entry] = garbage_collection.trash_entries(servers.settings)
     assert (entry.kind, entry.id) == ("job", orphan.name)
     garbage_collection.restore(servers.settings, [entry])
     assert (orphan / "work").is_dir()
@@ -148,7 +148,7 @@ def test_what_a_job_left_goes_with_the_first_round_after_its_end(servers: Runnin
         leases.finish(session, job_id, work.claim.fence, "done")
     Scheduler(settings).round()
     assert [complete.exists(), aside.exists(), work.folder.exists()] == [False, False, False]
-    assert [entry.id for entry in garbage_collection.trashed(settings)] == [complete.name]
+    assert [entry.id for entry in garbage_collection.trash_entries(settings)] == [complete.name]
     assert garbage_collection.remove_all_leftovers(settings) == []
 
 
@@ -378,7 +378,9 @@ def test_an_artifact_whose_row_was_deleted_goes_to_the_trash_however_many_there_
             session.delete(session.get_one(Artifact, folder.name))
     garbage_collection.sweep(servers.settings)
     assert [folder.is_dir() for folder in kept] == [True, False, False, False]
-    assert {one.id for one in garbage_collection.trashed(servers.settings)} == {folder.name for folder in kept[1:]}
+    assert {one.id for one in garbage_collection.trash_entries(servers.settings)} == {
+        folder.name for folder in kept[1:]
+    }
     assert garbage_collection.empty_trashes(servers.settings, 0)[0] == 3
     assert get_storage(servers.settings).records.ids() == {kept[0].name}
 
@@ -417,15 +419,15 @@ def test_what_cannot_be_restored_stops_nothing_else(servers: RunningWorkbench) -
     orphan.mkdir(parents=True)
     aged(orphan, 48)
     garbage_collection.sweep(servers.settings)
-    entries = garbage_collection.trashed(servers.settings)
+    entries = garbage_collection.trash_entries(servers.settings)
     taken = sorted(kept[:2])[0]
     taken.mkdir()
     report = garbage_collection.restore(servers.settings, entries)
     assert [folder.is_dir() for folder in (*kept, orphan)] == [True] * 4
     assert [(one.thing, one.name) for one in report.left] == [("artifact", taken.name)]
-    assert [one.id for one in garbage_collection.trashed(servers.settings)] == [taken.name]
+    assert [one.id for one in garbage_collection.trash_entries(servers.settings)] == [taken.name]
     with pytest.raises(StorageError, match="exists already"):
-        garbage_collection.restore(servers.settings, garbage_collection.trashed(servers.settings))
+        garbage_collection.restore(servers.settings, garbage_collection.trash_entries(servers.settings))
 
 
 def test_only_what_goes_from_the_trash_is_sized(servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch) -> None:

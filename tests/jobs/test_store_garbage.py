@@ -204,7 +204,7 @@ def test_what_is_restored_from_a_trash_is_in_the_store_again(here: Machine, ther
     here.delete(id)
     here.sweep()
     assert garbage_collection.sweep_store(here.settings, 0) == [f"artifacts/{id}"]
-    garbage_collection.restore(here.settings, garbage_collection.trashed(here.settings))
+    garbage_collection.restore(here.settings, garbage_collection.trash_entries(here.settings))
     assert there.fetch(id) in there.storage.ids()
     garbage_collection.sweep_store(here.settings, 0)
     assert id in store.ids("artifacts")

@@ -9,13 +9,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 from sqlalchemy import func, select
-from tiny_kind import made_by, released
+from tiny_kind import job_spec, made_by, released
 
 from workbench.answers.cards import JobCard
 from workbench.job_records import jobs as rows
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import database
 from workbench.schema.tables import Corpus, Job
 from workbench.settings import Settings
@@ -81,6 +83,13 @@ class RunningWorkbench:
         """The job's card once it is in one of the states."""
         eventually(lambda: self.card(job_id).state in states, seconds, lambda: str(self.card(job_id)))
         return self.card(job_id)
+
+
+def create(how: str = "count", steps: int = 100, milliseconds: int = 8, *, num_gpus: int = 0, **more: Any) -> str:
+    """A job in the queue that counts, or a joint training that asks for GPUs; no worker is called."""
+    joint = TrainJoint(name="m", seed_model="s", domains=["law", "code"], num_gpus=num_gpus)
+    with database.transaction() as session:
+        return rows.create_job(session, joint if num_gpus else job_spec(how, steps, milliseconds), **more)
 
 
 def eventually(holds: Callable[[], object], seconds: float = 60, story: Callable[[], str] = str) -> None:

@@ -25,7 +25,7 @@ from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.text.blocks import EvalSample, Tokens
 from engine.text.tokenizer import load_tokenizer
-from engine.training.autocast import autocast_for
+from engine.training.optimizer import autocast_for
 from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from ui.cli.app import main

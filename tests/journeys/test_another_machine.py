@@ -18,7 +18,7 @@ import pytest
 
 from engine.events import Step
 from jobs.attempt.attempt import run_here
-from jobs.attempt.work import Claim, Work
+from jobs.attempt.work import JobClaim, Work
 from tests.services.s3_server import BUCKET, moto, use
 from workbench.answers.cards import JobCard
 from workbench.errors import StoreFailedError
@@ -145,7 +145,7 @@ def test_a_job_pauses_while_the_store_is_away_and_then_goes_on(
 
 
 def work_of(home: Path, store: ObjectStore, fence: int) -> Work:
-    return Work(Claim("a" * 32, fence, 1, "me"), Settings(home=home, store=store.url))
+    return Work(JobClaim("a" * 32, fence, 1, "me"), Settings(home=home, store=store.url))
 
 
 def test_a_machine_that_had_the_job_before_takes_what_another_one_added(tmp_path: Path, store: ObjectStore) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.clusters.documents import load_documents
-from engine.clusters.sources import hex_of
+from engine.clusters.documents import hex_of, load_documents
 from jobs.plans.clusterings import ClusterModel, plan_training, submit_training
 from tests.journeys.conftest import BRANCHES, branch_train_merge, done
 from ui.cli.app import main

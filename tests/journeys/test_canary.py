@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from engine.device import python_environment
 from engine.errors import Problem
-from engine.subprocesses import python_environment
 from jobs.queue import worker
 from jobs.queue.submit import submit, wait
 from tests.journeys.conftest import write_domain

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from engine.clusters.artifact import load_clustering
-from engine.clusters.documents import ClusteredDocuments, load_documents
-from engine.clusters.sources import hex_of
+from engine.clusters.documents import ClusteredDocuments, hex_of, load_documents
 from engine.errors import EngineError, TrainingError
 from engine.text.split import read_split
 from engine.text.split_names import SPLITS

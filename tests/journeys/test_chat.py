@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +11,12 @@ from typing import Any
 import openai
 import pytest
 import torch
-import uvicorn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from tests.api_server import serve_api, unused_port
 from tests.engine.chat_shapes import QWEN, qwen_model
 from tests.journeys.conftest import Do, done
-from ui.api.app import Server, create_app
+from ui.api.app import create_app
 from ui.cli.app import main
 from workbench.settings import get_settings
 
@@ -39,17 +36,12 @@ def talking(trained: Do, tmp_path: Path) -> Do:
 
 @pytest.fixture
 def client(talking: Do) -> Iterator[openai.OpenAI]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    server = Server(uvicorn.Config(create_app(get_settings(), playground=False), port=port, log_level="error"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    with openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client:
+    port = unused_port()
+    with (
+        serve_api(create_app(get_settings(), playground=False), port),
+        openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client,
+    ):
         yield client
-    server.should_exit = True
-    thread.join()
 
 
 def test_openais_client_talks_with_a_mixture(client: openai.OpenAI) -> None:

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.clusters.documents import ClusteredDocuments, load_documents
+from engine.clusters.documents import ClusteredDocuments, hex_of, load_documents
 from engine.clusters.embedders import hidden_states
-from engine.clusters.sources import hex_of
 from engine.device import choose_device
 from jobs.attempt.attempt import run_here
 from jobs.kinds.clusters import find_clusters

@@ -31,7 +31,7 @@ from jobs.probe import forecast as runs
 from jobs.probe import measuring
 from jobs.probe.child import measure
 from jobs.probe.forecast import PROBE, End, FreeBytes, forecast, probes_folder, several
-from jobs.probe.processes import Places, placed, places_of, with_processes
+from jobs.probe.processes import Places, place_on_machines, places_of, with_processes
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import BRANCHES, SHAPE, TRAINING, done
 from tests.journeys.test_chat_data import seed_folder, write_chats
@@ -601,12 +601,12 @@ def test_of_a_training_elsewhere_this_machine_has_the_process_of_the_job_and_its
     four = imagined(0).model_copy(
         update={"num_processes": 4, "memory": memory, "peak_bytes": 2 * 100 + 4 * 1000, "model_bytes": 700}
     )
-    away, mixed = placed(four, Places(0, 2)), placed(four, Places(1, 3))
-    assert placed(four, Places(4)) == four
+    away, mixed = place_on_machines(four, Places(0, 2)), place_on_machines(four, Places(1, 3))
+    assert place_on_machines(four, Places(4)) == four
     assert (away.peak_bytes, away.node_bytes, away.num_on_node) == (100 + 700, 2 * 1000 + 100, 2)
     assert (mixed.peak_bytes, mixed.node_bytes) == (100 + 1000 + 100, 3 * 1000 + 100)
     one = four.model_copy(update={"num_processes": 1, "peak_bytes": 6 * 100 + 1000})
-    assert placed(one, Places(0, 1)).node_bytes == 6 * 100 + 1000 + 6 * 100
+    assert place_on_machines(one, Places(0, 1)).node_bytes == 6 * 100 + 1000 + 6 * 100
 
 
 def test_the_share_of_a_process_is_that_of_the_layout() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.subprocesses import python_environment
+from engine.device import python_environment
 from tests.journeys.conftest import write_domain
 
 ISOLATED = ("unshare", "--map-root-user", "--net")

@@ -5,24 +5,21 @@ from __future__ import annotations
 import json
 import math
 import os
-import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
 from engine.config import SamplingConfig
 from engine.events import Token
 from engine.loading.host import Host
 from engine.loading.plan import GenerationPlan
 from engine.text.tokenizer import load_tokenizer
-from ui.api.app import Server, create_app
+from tests.api_server import serve_api, unused_port
+from ui.api.app import create_app
 from workbench.questions.perplexities import mix_scores
 from workbench.registry.corpora import preview_documents
 from workbench.registry.database import reading
@@ -63,16 +60,9 @@ def url(trained: Do, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Where the API answers, with the models' own weights."""
     assert trained
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    server = Server(uvicorn.Config(create_app(get_settings(), playground=False), port=port, log_level="error"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{port}/v1/completions"
-    server.should_exit = True
-    thread.join()
+    port = unused_port()
+    with serve_api(create_app(get_settings(), playground=False), port):
+        yield f"http://127.0.0.1:{port}/v1/completions"
 
 
 def planned() -> GenerationPlan:

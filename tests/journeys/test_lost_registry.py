@@ -271,11 +271,11 @@ def test_a_deleted_expert_can_be_restored_from_the_trash_with_its_base(
             experts.delete_expert(session, name)
     monkeypatch.setattr(garbage_collection, "GRACE_SECONDS", -10.0)
     garbage_collection.sweep(get_settings())
-    entries = garbage_collection.trashed(get_settings())
+    entries = garbage_collection.trash_entries(get_settings())
     assert len(entries) == 3
     for card in before["experts"]:
         garbage_collection.restore(get_settings(), [one for one in entries if one.id == card.id])
     with reading() as session:
         outcome = experts.list_experts(session)
     assert [(card.name, card.sha256) for card in outcome] == [(card.name, card.sha256) for card in before["experts"]]
-    assert garbage_collection.trashed(get_settings()) == []
+    assert garbage_collection.trash_entries(get_settings()) == []

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.clusters.documents import load_documents
-from engine.clusters.sources import hex_of
+from engine.clusters.documents import hex_of, load_documents
 from engine.text.split import read_split
 from engine.text.split_names import SPLITS
 from jobs.kinds.clusters import domains

@@ -7,22 +7,19 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-import uvicorn
 
+from tests.api_server import serve_api, unused_port
 from tests.engine.chat_shapes import qwen_model
 from tests.journeys.conftest import done, work
-from ui.api.app import Server, create_app
+from ui.api.app import create_app
 from workbench.registry.database import close_engines
 from workbench.settings import Settings
 
@@ -46,17 +43,9 @@ def url(trained_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     for name, place, domains in (("talk", qwen, ["court", "kitchen"]), ("strict", strict, ["court"])):
         done(work({"kind": "make-seed", "name": f"{name}-seed", "source": "folder", "location": str(place)}, settings))
         done(work({**TRAIN, "name": name, "seed_model": f"{name}-seed", "domains": domains}, settings))
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    app = create_app(settings, playground=False)
-    server = Server(uvicorn.Config(app, port=port, log_level="critical", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{port}/v1"
-    server.should_exit = True
-    thread.join()
+    port = unused_port()
+    with serve_api(create_app(settings, playground=False), port, "critical"):
+        yield f"http://127.0.0.1:{port}/v1"
     close_engines()
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.browser.conftest import environment, free_port
+from tests.api_server import unused_port
+from tests.browser.conftest import environment
 from workbench.registry.database import migrate
 from workbench.settings import Settings
 
@@ -43,7 +44,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         folder.mkdir()
     for name in TAKEN:
         (system / name).write_text("not yours")
-    settings = Settings(home=tmp_path / "home", api_port=free_port(), studio_port=free_port(), token=TOKEN)
+    settings = Settings(home=tmp_path / "home", api_port=unused_port(), studio_port=unused_port(), token=TOKEN)
     migrate(settings)
     variables = environment(settings) | {"TMPDIR": str(system), "HOME": str(person)}
     variables = {name: value for name, value in variables.items() if not name.startswith(("XDG_", "GRADIO_"))}

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from jobs.queue.local_runner import run_jobs
 from jobs.queue.submit import run_now, submit
+from jobs.queue.tasks import run_jobs
 from tests.toy_packages import forget
 from tests.ui.studio.visits import named, open_page, output, read
 from ui.cli.app import main

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from sqlalchemy.orm import Session
 
-from engine.clusters.documents import ClusteredDocuments, Mapped
+from engine.clusters.documents import ClusteredDocuments, Mapped, as_ids
 from engine.clusters.fitting import label_overlap
-from engine.clusters.sources import as_ids
 from engine.clusters.umap_projection import Map
 from engine.text.corpus import Document
 from engine.text.split import read_split, store_documents

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from engine.errors import ContextLengthExceededError
 from engine.events import Candidate, Done, Echo, GateWeights, TextReading, Token
 from engine.inference.generate import Prompt
 from engine.loading.plan import GenerationPlan, HostUse
-from ui.api.app import Server, create_app
+from tests.api_server import serve_api, unused_port
+from ui.api.app import create_app
 from ui.cli.app import main
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
@@ -199,20 +201,24 @@ def wait_until() -> Callable[[Callable[[], bool]], None]:
 @pytest.fixture(autouse=True)
 def _nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever runs on this machine, a test that starts no server finds none."""
-    monkeypatch.setenv("WORKBENCH_API_PORT", str(_free_port()))
-    monkeypatch.setenv("WORKBENCH_STUDIO_PORT", str(_free_port()))
+    monkeypatch.setenv("WORKBENCH_API_PORT", str(unused_port()))
+    monkeypatch.setenv("WORKBENCH_STUDIO_PORT", str(unused_port()))
     get_settings.cache_clear()
 
 
 @pytest.fixture
 def free_port() -> int:
-    return _free_port()
+    return unused_port()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that runs in an event loop of its own."""
+
+    @wraps(test)
+    def run(*arguments: Any, **options: Any) -> None:
+        asyncio.run(test(*arguments, **options))
+
+    return run
 
 
 @pytest.fixture
@@ -226,20 +232,11 @@ def settings(mixed: Path, free_port: int, monkeypatch: pytest.MonkeyPatch) -> Se
 
 
 @pytest.fixture
-def server(
-    settings: Settings, host: FakeHost, wait_until: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[uvicorn.Server]:
+def server(settings: Settings, host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> Iterator[uvicorn.Server]:
     """The API on its port, in a thread of this process; our client waits long for it, the machine may be loaded."""
     monkeypatch.setattr("ui.client.CONNECT_SECONDS", 60.0)
-    app = create_app(settings, host, playground=False)
-    config = uvicorn.Config(app, port=settings.api_port, log_level="error", timeout_graceful_shutdown=1)
-    server = Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    wait_until(lambda: server.started)
-    yield server
-    server.should_exit = True
-    thread.join()
+    with serve_api(create_app(settings, host, playground=False), settings.api_port) as server:
+        yield server
 
 
 def _artifact(session: Session, storage: Storage, kind: str) -> Artifact:

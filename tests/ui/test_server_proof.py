@@ -14,6 +14,7 @@ import httpx
 import pytest
 import uvicorn
 
+from tests.api_server import serve_api
 from ui.addresses import REGISTRY_HEADER, registry_id
 from ui.api.app import create_app
 from ui.cli.app import main
@@ -165,25 +166,18 @@ def test_a_user_of_a_team_has_a_proof_until_the_token_is_revoked(server: uvicorn
 
 @pytest.mark.parametrize("no_auth", [False, True], ids=["token", "no-auth"])
 def test_the_token_of_the_home_is_proved_also_after_it_was_renewed(
-    no_auth: bool, mixed: Path, free_port: int, host: Any, wait_until: Any
+    no_auth: bool, mixed: Path, free_port: int, host: Any
 ) -> None:
-    from ui.api.app import Server
-
     ours = Settings(home=mixed, api_port=free_port, no_auth=False)
     ensure_token(ours)
     app = create_app(ours.model_copy(update={"no_auth": no_auth}), host, playground=False)
-    server = Server(uvicorn.Config(app, port=free_port, log_level="error"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    wait_until(lambda: server.started)
-    with Client(ours) as client:
-        assert client.models()
-        renew_token(ours)
-        assert client.models()
-    with Client(ours) as client:
-        assert client.models()
-    server.should_exit = True
-    thread.join()
+    with serve_api(app, free_port):
+        with Client(ours) as client:
+            assert client.models()
+            renew_token(ours)
+            assert client.models()
+        with Client(ours) as client:
+            assert client.models()
 
 
 def test_a_proxy_of_the_environment_sees_nothing(

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from engine.errors import Problem
-from engine.extras import require_extras
+from engine.plugins import require_extras
 
 if TYPE_CHECKING:
     from workbench.settings import Settings
@@ -17,7 +17,7 @@ STARTUP_FAILURE = 3  # uvicorn's exit code
 
 
 def serve(settings: Settings) -> None:
-    """Listens until it is stopped. Raises a Problem where port or GPU are another server's."""
+    """Listens until it is stopped. Raises a Problem if another server has the port or the GPU."""
     from jobs.queue.device_registration import tenancy
     from ui.addresses import api_address, require_free_port
     from ui.serving.gpu_lease import gpu_lease
@@ -30,7 +30,7 @@ def serve(settings: Settings) -> None:
 def _listen(settings: Settings) -> None:
     import uvicorn
 
-    from ui.api.app import Server, create_app
+    from ui.api.app import APIServer, create_app
 
     app = create_app(settings)
     config = uvicorn.Config(
@@ -43,7 +43,7 @@ def _listen(settings: Settings) -> None:
         proxy_headers=False,  # the guard reads them
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    server = Server(config)
+    server = APIServer(config)
     with suppress(KeyboardInterrupt):
         server.run()
     if not server.started:

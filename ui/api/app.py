@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import uvicorn
 from fastapi import Depends, FastAPI
 from starlette.responses import FileResponse, RedirectResponse
 
@@ -19,20 +22,15 @@ from ui.api.schema import add_schema
 from ui.generation.app_state import AppState
 from ui.generation.model_host import ModelHost
 from ui.generation.worker_pool import WorkerPool
-from ui.serving import heap
+from ui.serving.http_limits import LimitedHTTP
 from ui.serving.security import Guard, api_rules
 from workbench.settings import Settings, get_settings
 
 if TYPE_CHECKING:
     from engine.loading.host import Host
-import socket
-
-import uvicorn
-
-from ui.serving.http_limits import LimitedHTTP
 
 
-class Server(uvicorn.Server):
+class APIServer(uvicorn.Server):
     """Uvicorn, which closes the state of the app before it waits for the requests that are left."""
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -65,14 +63,17 @@ def create_app(settings: Settings | None = None, host: Host | None = None, *, pl
         dependencies=[Depends(check_role)],
     )
     app.state.workbench = state
-    operations.watch(state)
+    state.metrics.registry.register(operations.ServerNumbers(state))
     for module in (operations, completions, insight, comparisons, jobs, registry):
         app.include_router(module.router)
     add_handlers(app)
     add_schema(app)
     app.add_api_route("/favicon.ico", lambda: FileResponse(ICON, media_type="image/svg+xml"), include_in_schema=False)
     if playground:
-        _mount_playground(app, state)
+        from ui.playground.app import mount
+
+        mount(app, state)
+        app.add_api_route("/", lambda: RedirectResponse("/play/"), include_in_schema=False)
     app.add_middleware(Guard, settings=settings, rules=api_rules(settings))
     app.add_middleware(operations.RequestRecord, metrics=state.metrics)  # around the guard: refusals also have ids
     return app
@@ -80,16 +81,7 @@ def create_app(settings: Settings | None = None, host: Host | None = None, *, pl
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    heap.settle()
+    gc.collect()
+    gc.freeze()  # what is imported stays: with it, searches for garbage take longer (benchmarks/registry.py)
     yield
     app.state.workbench.close()
-
-
-def _mount_playground(app: FastAPI, state: AppState) -> None:
-    from ui.playground.app import mount
-
-    mount(app, state)
-
-    @app.get("/", include_in_schema=False)
-    def front_door() -> RedirectResponse:
-        return RedirectResponse("/play/")

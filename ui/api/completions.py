@@ -7,9 +7,9 @@ run side by side in slots that are free; its place in the queue is one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -65,7 +65,9 @@ async def complete(body: CompletionRequest, request: Request, state: State) -> C
     """Text that goes on from each prompt, whole or as server-sent events."""
     plan, sampling = await _plan(state, body, body.sampling())
     await run_in_threadpool(state.generations.require_readable, plan, *body.prompt, num_new=min(1, body.max_tokens))
-    pieces = within_answer_time(state.slots.stream(*_parts(state.generations, plan, sampling, body)), state)
+    generation = _Generation(state.generations, plan, sampling, body)
+    parts = [partial(generation.echoes, body)] if body.echo else generation.parts(body.prompt)
+    pieces = within_answer_time(state.slots.stream(*parts), state)
     return await _respond(request, CompletionBuilder(plan, sampling, body), pieces)
 
 
@@ -76,7 +78,7 @@ async def chat(body: ChatRequest, request: Request, state: State) -> ChatComplet
     values, render = body.chat_template_kwargs, state.generations.conversation
     plan, ids = await run_in_threadpool(render, plan, body.conversation(), body.evidence_from, values)
     await run_in_threadpool(state.generations.require_readable, plan, ids, num_new=1)
-    parts = [partial(_answer, state.generations, plan, sampling, body, ids, 0, number) for number in range(body.n)]
+    parts = _Generation(state.generations, plan, sampling, body).parts([ids])
     pieces = within_answer_time(state.slots.stream(*parts), state)
     return await _respond(request, ChatBuilder(plan, sampling, body), pieces)
 
@@ -111,76 +113,65 @@ async def _respond(
     return EventStream(events(answer, first, pieces, QUIET_SECONDS), first.cancel)
 
 
-def _parts(
-    generations: ModelHost, plan: GenerationPlan, sampling: SamplingConfig, body: CompletionRequest
-) -> list[Callable[[], Generator[TextPiece, None, None]]]:
-    """What may run side by side: the answers. Prompts to score come one after another: they share no passes."""
-    if body.echo:
-        return [partial(_echoes, generations, plan, sampling, body)]
-    return [
-        partial(_answer, generations, plan, sampling, body, prompt, place, number)
-        for place, prompt in enumerate(body.prompt)
-        for number in range(body.n)
-    ]
+@dataclass(frozen=True)
+class _Generation:
+    """What makes the pieces of a request's answers, from its plan."""
 
+    host: ModelHost
+    plan: GenerationPlan
+    sampling: SamplingConfig
+    body: Generating
 
-def _echoes(
-    generations: ModelHost, plan: GenerationPlan, sampling: SamplingConfig, body: CompletionRequest
-) -> Generator[TextPiece, None, None]:
-    """Each prompt with its scores, and the answers to it."""
-    for place, prompt in enumerate(body.prompt):
+    def parts(self, prompts: Sequence[Prompt]) -> list[Callable[[], Generator[TextPiece, None, None]]]:
+        """What may run side by side: the answers."""
+        numbers = [(number, answer) for number in range(len(prompts)) for answer in range(self.body.n)]
+        return [partial(self._answer, prompts, number, answer) for number, answer in numbers]
+
+    def echoes(self, body: CompletionRequest) -> Generator[TextPiece, None, None]:
+        """Each prompt with its scores, and the answers to it, one after another: scoring shares no passes."""
+        for number, prompt in enumerate(body.prompt):
+            try:
+                echo = self.host.echo(self.plan, prompt, body.logprobs or 0)
+            except ContextLengthExceededError as problem:
+                raise with_number(problem, number, len(body.prompt)) from problem
+            prompt_ids = self._prompt_ids(prompt)
+            text = prompt if isinstance(prompt, str) else "".join(echo.tokens)
+            for answer in range(body.n):
+                index = number * body.n + answer
+                yield TextPiece(index, text, tokens=_score_tokens(echo), prompt_ids=prompt_ids)
+                if body.max_tokens:
+                    yield from self._answer(body.prompt, number, answer)
+                else:
+                    yield TextPiece(index, "", done=Done("length", echo.num_tokens, 0), prompt_ids=prompt_ids)
+
+    def _answer(self, prompts: Sequence[Prompt], number: int, answer: int) -> Generator[TextPiece, None, None]:
+        """One of the answers to the prompt with this number, with a seed of its own."""
+        assert self.sampling.seed is not None
+        sampling = replace(self.sampling, seed=(self.sampling.seed + answer) % NUM_SEEDS)
+        prompt_ids = self._prompt_ids(prompts[number])
         try:
-            echo = generations.echo(plan, prompt, body.logprobs or 0)
+            with closing(self.host.stream(self.plan, prompts[number], sampling, self.body.phrases())) as tokens:
+                for token in tokens:
+                    yield _piece(number * self.body.n + answer, token, prompt_ids)
         except ContextLengthExceededError as problem:
-            raise with_number(problem, place, len(body.prompt)) from problem
-        prompt_ids = _prompt_ids(generations, plan, body, prompt)
-        text = prompt if isinstance(prompt, str) else "".join(echo.tokens)
-        for number in range(body.n):
-            index = place * body.n + number
-            yield TextPiece(index, text, tokens=_score_tokens(echo), prompt_ids=prompt_ids)
-            if body.max_tokens:
-                yield from _answer(generations, plan, sampling, body, prompt, place, number)
-            else:
-                yield TextPiece(index, "", done=Done("length", echo.num_tokens, 0), prompt_ids=prompt_ids)
+            raise with_number(problem, number, len(prompts)) from problem
+
+    def _prompt_ids(self, prompt: Prompt) -> list[int] | None:
+        """The ids that are read for a prompt, where they are sent or counted."""
+        is_needed = self.body.return_token_ids or self.body.counts_each_chunk
+        return self.host.host.prompt_ids(self.plan, prompt) if is_needed else None
 
 
-def _answer(
-    generations: ModelHost,
-    plan: GenerationPlan,
-    sampling: SamplingConfig,
-    body: Generating,
-    prompt: Prompt,
-    place: int,
-    number: int,
-) -> Generator[TextPiece, None, None]:
-    """One of the answers to the prompt at this place, with a seed of its own."""
-    assert sampling.seed is not None
-    own = replace(sampling, seed=(sampling.seed + number) % NUM_SEEDS)
-    prompt_ids = _prompt_ids(generations, plan, body, prompt)
-    try:
-        with closing(generations.stream(plan, prompt, own, body.phrases())) as tokens:
-            for one in tokens:
-                yield _piece(place * body.n + number, one, prompt_ids)
-    except ContextLengthExceededError as problem:
-        raise with_number(problem, place, body.num_choices // body.n) from problem
-
-
-def _prompt_ids(generations: ModelHost, plan: GenerationPlan, body: Generating, prompt: Prompt) -> list[int] | None:
-    """The ids that are read for a prompt, where they are sent or counted."""
-    is_needed = body.return_token_ids or body.counts_each_chunk
-    return generations.host.prompt_ids(plan, prompt) if is_needed else None
-
-
-def _piece(index: int, one: Token | Done, prompt_ids: list[int] | None) -> TextPiece:
-    if isinstance(one, Done):
-        return TextPiece(index, one.text, done=one, prompt_ids=prompt_ids)
-    scored = Scored(one.id, one.text, one.logprob, [(other.text, other.logprob) for other in one.candidates])
-    return TextPiece(index, one.text, one.weights, one.gates, [scored], prompt_ids=prompt_ids)
+def _piece(index: int, token: Token | Done, prompt_ids: list[int] | None) -> TextPiece:
+    if isinstance(token, Done):
+        return TextPiece(index, token.text, done=token, prompt_ids=prompt_ids)
+    scored = Scored(token.id, token.text, token.logprob, [(other.text, other.logprob) for other in token.candidates])
+    return TextPiece(index, token.text, token.weights, token.gates, [scored], prompt_ids=prompt_ids)
 
 
 def _score_tokens(echo: Echo) -> list[Scored]:
     """The tokens of a prompt, each with the most probable ones in its place; None in place of the first."""
     tops: list[list[tuple[str, float]] | None] = [None if best is None else [best] for best in echo.best]
-    for place, candidates in enumerate(echo.candidates):
-        tops[place] = [(one.text, one.logprob) for one in candidates] or tops[place]
+    for index, candidates in enumerate(echo.candidates):
+        tops[index] = [(candidate.text, candidate.logprob) for candidate in candidates] or tops[index]
     return [Scored(None, *columns) for columns in zip(echo.tokens, echo.logprobs, tops, strict=True)]

@@ -166,8 +166,8 @@ def _json_fault(body: str, fault: Any) -> str:
 
 def _allow(request: Request, path: str = "") -> dict[str, str]:
     """The header with every method of a path: each has a route of its own, and Starlette names one of them."""
-    place = {"path": path or request.url.path, "root_path": ""}
-    scopes = {method: {**request.scope, **place, "method": method} for method in METHODS}
+    request_path = {"path": path or request.url.path, "root_path": ""}
+    scopes = {method: {**request.scope, **request_path, "method": method} for method in METHODS}
     routes = [one for one in request.app.routes if not isinstance(one, Mount)]
     known = (name for name, scope in scopes.items() if any(one.matches(scope)[0] is Match.FULL for one in routes))
     return {"allow": ", ".join(known)}
@@ -179,26 +179,26 @@ def _body(message: str, kind: str, code: str, param: str | None = None) -> dict[
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def _sentence(one: Any) -> str:
-    if _is_of_body(one):
+def _sentence(fault: Any) -> str:
+    if _is_of_body(fault):
         return NO_OBJECT
-    where = _where(one) or "The body"
-    if one["type"] == "extra_forbidden":
-        meant = MEANT.get(str(one["loc"][-1]), "")
+    where = _where(fault) or "The body"
+    if fault["type"] == "extra_forbidden":
+        meant = MEANT.get(str(fault["loc"][-1]), "")
         return f"{where} is not a field this server knows.{f' Use {meant}.' if meant else ''}"
-    if one["type"] == "string_unicode":
+    if fault["type"] == "string_unicode":
         return f"{where}: the text is not valid Unicode: it contains an unpaired surrogate."
-    return f"{where}: {validation_message(one)}."
+    return f"{where}: {validation_message(fault)}."
 
 
-def _is_of_body(one: Any) -> bool:
+def _is_of_body(fault: Any) -> bool:
     """Whether the body as a whole cannot be read, and not one of its fields."""
-    is_object_wanted = one["type"] in ("missing", "model_attributes_type", "dict_type", "model_type")
-    return one["type"] == "json_invalid" or (tuple(one["loc"]) == ("body",) and is_object_wanted)
+    is_object_wanted = fault["type"] in ("missing", "model_attributes_type", "dict_type", "model_type")
+    return fault["type"] == "json_invalid" or (tuple(fault["loc"]) == ("body",) and is_object_wanted)
 
 
-def _where(one: Any) -> str:
+def _where(fault: Any) -> str:
     """The field that a fault is in, or that is wrong only with others."""
-    cause = one.get("ctx", {}).get("error")
+    cause = fault.get("ctx", {}).get("error")
     field = [cause.field] if isinstance(cause, FieldError) else []
-    return ".".join([*(short(part)[:_LONGEST_NAME] for part in one["loc"] if part != "body"), *field])
+    return ".".join([*(short(part)[:_LONGEST_NAME] for part in fault["loc"] if part != "body"), *field])

@@ -49,15 +49,15 @@ async def events(
             await asyncio.wait({first}, timeout=quiet_seconds)
         async for piece in _chain(first, rest):
             for chunk in answer.chunks(piece):
-                yield _event(chunk.model_dump(mode="json", exclude_unset=True))
+                yield json_event(chunk.model_dump(mode="json", exclude_unset=True))
     except Problem as problem:
-        yield _event(error_body(problem))
+        yield json_event(error_body(problem))
     except Exception as error:
         log.exception("A stream broke off.")
-        yield _event(error_body(error))
+        yield json_event(error_body(error))
     finally:
         await let_go(first, rest)
-    yield "data: [DONE]\n\n"
+    yield event("[DONE]")
 
 
 async def let_go(first: asyncio.Task[TextPiece], rest: AsyncGenerator[TextPiece, None]) -> None:
@@ -75,6 +75,11 @@ async def _chain(first: asyncio.Task[TextPiece], rest: AsyncIterator[TextPiece])
         yield piece
 
 
-def _event(value: Mapping[str, object]) -> str:
-    # In ASCII: clients that cut lines as str.splitlines does would cut at U+2028, U+2029 and U+0085 too.
-    return f"data: {json.dumps(value, separators=(',', ':'))}\n\n"
+def event(data: str) -> str:
+    """A server-sent event."""
+    return f"data: {data}\n\n"
+
+
+def json_event(value: Mapping[str, object]) -> str:
+    """An event that carries an object, in ASCII: clients that split lines at U+2028, U+2029 or U+0085 read it whole."""
+    return event(json.dumps(value, separators=(",", ":")))

@@ -18,7 +18,8 @@ from jobs.attempt.job_log import last_lines
 from jobs.queue import submit
 from ui.api.deps import State, unless_gone
 from ui.api.error_responses import error_body
-from ui.api.event_stream import EventStream
+from ui.api.event_stream import EventStream, event, json_event
+from ui.api.schemas.generation import require_unicode
 from ui.generation.app_state import AppState
 from ui.kinds.catalog import command_of
 from ui.present.csv_text import HEADER, csv_rows
@@ -49,10 +50,7 @@ class ForecastRequest(RequestBody):
     @field_validator("spec", mode="before")
     @classmethod
     def _is_unicode(cls, value: Any) -> Any:
-        try:
-            json.dumps(value, ensure_ascii=False, default=str).encode()
-        except UnicodeEncodeError:
-            raise ValueError("the text is not valid Unicode: it contains an unpaired surrogate") from None
+        require_unicode(json.dumps(value, ensure_ascii=False, default=str))
         return value
 
 
@@ -129,11 +127,11 @@ def show_log(
 
 
 def _add_change(verb: str, change: Callable[..., None], sentence: str) -> None:
-    def changed(job_id: str, state: State) -> JobCard:
+    def change_job(job_id: str, state: State) -> JobCard:
         change(job_id, settings=state.settings)
         return state.read(jobs.get_job, job_id)
 
-    router.post(f"/{{job_id}}/{verb}", name=f"{verb}_job", description=sentence)(changed)
+    router.post(f"/{{job_id}}/{verb}", name=f"{verb}_job", description=sentence)(change_job)
 
 
 _CANCEL, _PAUSE = (partial(submit.request_stop, how=how) for how in ("cancel", "pause"))
@@ -167,12 +165,12 @@ async def show_metrics(
 ) -> JobMetrics | Response:
     """A job's curves: losses, gate weights and speeds, one point for each metric and step."""
     if follow:
-        with ExitStack() as place:
-            place.enter_context(state.followers.place())
+        with ExitStack() as slot:
+            slot.enter_context(state.follower_slot())
             tail = MetricTail(job_id, metric)
             # The first read is awaited here: what fails in it is still an honest status.
             first = await run_in_threadpool(state.read, tail.read)
-            return EventStream(_events(state, tail, first), place.pop_all().close)
+            return EventStream(_events(state, tail, first), slot.pop_all().close)
     answer = await run_in_threadpool(state.read, job_metrics, job_id, metric)
     if format == "csv":
         return Response(HEADER + csv_rows(answer.points), media_type="text/csv")
@@ -207,17 +205,13 @@ async def _events(app: AppState, tail: MetricTail, answer: JobMetrics) -> AsyncG
     try:
         while True:
             if answer.points or answer.state != state:
-                yield _event(answer.model_dump_json())
+                yield event(answer.model_dump_json())
             state = answer.state
             if state in STOPPED:
                 break
             await asyncio.sleep(POLL_SECONDS)
-            app.followers.require_open()
+            app.slots.require_open()
             answer = await run_in_threadpool(app.read, tail.read)
     except Problem as problem:
-        yield _event(json.dumps(error_body(problem)))
-    yield _event("[DONE]")
-
-
-def _event(data: str) -> str:
-    return f"data: {data}\n\n"
+        yield json_event(error_body(problem))
+    yield event("[DONE]")

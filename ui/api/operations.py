@@ -6,13 +6,15 @@ import asyncio
 import re
 import time
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -61,49 +63,36 @@ def ready(state: State) -> Ready:
 @router.get("/metrics", include_in_schema=False)
 def metrics(state: State) -> Response:
     """Counts and times for Prometheus."""
-    return Response(state.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+    return Response(generate_latest(state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
-def watch(state: AppState) -> None:
-    """Adds the numbers of slots and of memory to the metrics."""
-    slots, use = state.slots, state.generations.use
-    state.metrics.watch(
-        {
-            "workbench_running_streams": ("Generations that run.", lambda: slots.num_busy),
-            "workbench_waiting_streams": ("Generations that wait for a slot.", lambda: slots.num_waiting),
-            "workbench_slots": ("Generations that can run at the same time.", lambda: state.settings.max_streams),
-            "workbench_queue_slots": ("Generations that may wait.", lambda: state.settings.max_waiting),
-            "workbench_model_bytes": ("Bytes of loaded models.", lambda: use().num_bytes),
-            "workbench_clustering_bytes": ("Bytes of clusterings in memory.", lambda: use().num_clustering_bytes),
-            "workbench_stream_bytes": (
-                "Bytes of keys and values of streams that share passes.",
-                lambda: use().num_stream_bytes,
-            ),
-            "workbench_reserved_stream_bytes": (
-                "Bytes that running streams have reserved for keys and values.",
-                lambda: use().num_reserved_bytes,
-            ),
-            "workbench_cache_limit_bytes": (
-                "Bytes that models, clusterings and reservations may have together.",
-                lambda: state.settings.cache_bytes,
-            ),
-        },
-        {
-            "workbench_model_cache_hits": (
-                "Requests that found the experts of a base in memory.",
-                lambda: use().num_hits,
-            ),
-            "workbench_model_cache_misses": (
-                "Requests that waited until experts of a base were loaded.",
-                lambda: use().num_misses,
-            ),
-            "workbench_judged_drafts": ("Drafted tokens that were compared.", lambda: use().num_judged_drafts),
-            "workbench_accepted_drafts": (
-                "Drafts that were the mixture's own tokens.",
-                lambda: use().num_accepted_drafts,
-            ),
-        },
-    )
+class ServerNumbers(Collector):
+    """The numbers of slots and of memory, read whenever metrics are asked for."""
+
+    def __init__(self, state: AppState) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        slots, use, settings = self._state.slots, self._state.generations.use(), self._state.settings
+        for name, sentence, value in (
+            ("running_streams", "Generations that run.", slots.num_busy),
+            ("waiting_streams", "Generations that wait for a slot.", slots.num_waiting),
+            ("slots", "Generations that can run at the same time.", settings.max_streams),
+            ("queue_slots", "Generations that may wait.", settings.max_waiting),
+            ("model_bytes", "Bytes of loaded models.", use.num_bytes),
+            ("clustering_bytes", "Bytes of clusterings in memory.", use.num_clustering_bytes),
+            ("stream_bytes", "Bytes of keys and values of streams that share passes.", use.num_stream_bytes),
+            ("reserved_stream_bytes", "Bytes reserved by running streams for keys and values.", use.num_reserved_bytes),
+            ("cache_limit_bytes", "Limit of the bytes of models, clusterings and reservations.", settings.cache_bytes),
+        ):
+            yield GaugeMetricFamily(f"workbench_{name}", sentence, value)
+        for name, sentence, value in (
+            ("model_cache_hits", "Requests that found the experts of a base in memory.", use.num_hits),
+            ("model_cache_misses", "Requests that waited until experts of a base were loaded.", use.num_misses),
+            ("judged_drafts", "Drafted tokens that were compared.", use.num_judged_drafts),
+            ("accepted_drafts", "Drafts that were the mixture's own tokens.", use.num_accepted_drafts),
+        ):
+            yield CounterMetricFamily(f"workbench_{name}", sentence, value)
 
 
 async def within_answer_time(
@@ -160,7 +149,7 @@ class RequestRecord:
         request_id = given if _ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
         status, start = 500, time.monotonic()
 
-        async def marked(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -168,7 +157,7 @@ class RequestRecord:
             await send(message)
 
         try:
-            await self._app(scope, receive, marked)
+            await self._app(scope, receive, send_with_id)
         finally:
             route: APIRoute | None = scope.get("route")
             path = getattr(route, "path", _OTHER) if status not in (404, 405) or route else _OTHER

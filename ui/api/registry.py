@@ -59,12 +59,12 @@ def write_if(
 ) -> T:
     """Changes a mixture in one transaction. Raises ChangedMeanwhileError if the header does not name it."""
 
-    def changed(session: Any) -> T:
+    def change_if_same(session: Any) -> T:
         if if_match is not None and if_match.strip() != "*":
             mixtures.require_version(session, name, [tag for weak, tag in _ENTITY_TAG.findall(if_match) if not weak])
         return change(session, name, *arguments, **options)
 
-    return state.write(changed)
+    return state.write(change_if_same)
 
 
 LONGEST_NOTES = 100_000  # characters
@@ -151,9 +151,6 @@ class AliasTarget(RequestBody):
     model: str = Field(max_length=200, description="Name of a mixture or an expert, or an alias of it.")
 
 
-# experts ------------------------------------------------------------------------------------------
-
-
 @router.patch("/experts/{name:path}")
 def change_expert(name: str, body: ExpertChange, state: State) -> ExpertCard:
     """Enables or disables an expert, renames it, or replaces its notes and tags."""
@@ -165,9 +162,6 @@ def _change_expert(session: Any, name: str, body: ExpertChange) -> ExpertCard:
     if body.enabled is not None:
         [card] = experts.set_enabled(session, [name], body.enabled)
     return card if body.name is None else experts.rename(session, card.name, body.name)
-
-
-# mixtures -----------------------------------------------------------------------------------------
 
 
 @router.get("/mixtures/{name:path}")
@@ -248,16 +242,10 @@ def copy_mixture(name: str, body: MixtureCopy, state: State) -> MixtureCard:
     return state.write(mixtures.copy_mixture, name, body.name)
 
 
-# priors -------------------------------------------------------------------------------------------
-
-
 @router.put("/priors/{name:path}", status_code=201)
 def set_prior(name: str, body: PriorWeights, state: State) -> PriorCard:
     """Creates a prior with given weights; an existing one is not replaced."""
     return state.write(priors.give_prior, name, body.weights)
-
-
-# clusterings --------------------------------------------------------------------------------------
 
 
 @router.get("/clusterings/{name:path}/changes")
@@ -281,9 +269,6 @@ def _change_cluster(session: Any, name: str, cluster: str, body: ClusterChange) 
     row = clusterings.cluster_row(clusterings.clustering_row(session, name), cluster)
     notes = row.notes if body.notes is None else body.notes
     return clusterings.describe_cluster(session, row.id, row.name if body.name is None else body.name, notes)
-
-
-# aliases, views, reports, devices, the audit log --------------------------------------------------
 
 
 @router.put("/aliases/{name:path}")

@@ -39,25 +39,9 @@ _ROUTES: dict[Role, str] = {
         GET /v1/workbench/jobs/{job_id}
         GET /v1/workbench/jobs/{job_id}/metrics
         GET /v1/workbench/jobs/{job_id}/log
-        GET /v1/workbench/experts
-        GET /v1/workbench/experts/{name:path}
-        GET /v1/workbench/mixtures
-        GET /v1/workbench/mixtures/{name:path}
-        GET /v1/workbench/aliases
-        GET /v1/workbench/aliases/{name:path}
         GET /v1/workbench/devices
-        GET /v1/workbench/views
-        GET /v1/workbench/views/{name:path}
         GET /v1/workbench/domains
-        GET /v1/workbench/corpora
-        GET /v1/workbench/corpora/{name:path}
-        GET /v1/workbench/seeds
-        GET /v1/workbench/seeds/{name:path}
-        GET /v1/workbench/clusterings
-        GET /v1/workbench/clusterings/{name:path}
         GET /v1/workbench/clusterings/{name:path}/changes
-        GET /v1/workbench/priors
-        GET /v1/workbench/priors/{name:path}
         GET /v1/workbench/reports
         GET /v1/workbench/reports/{id}
     """,
@@ -71,25 +55,17 @@ _ROUTES: dict[Role, str] = {
         PUT /v1/workbench/jobs/{job_id}/priority
         DELETE /v1/workbench/jobs/{job_id}
         PATCH /v1/workbench/experts/{name:path}
-        DELETE /v1/workbench/experts/{name:path}
         POST /v1/workbench/mixtures
         PATCH /v1/workbench/mixtures/{name:path}
         POST /v1/workbench/mixtures/{name:path}/copy
         POST /v1/workbench/mixtures/{name:path}/add
         POST /v1/workbench/mixtures/{name:path}/remove
         POST /v1/workbench/mixtures/{name:path}/calibrate
-        DELETE /v1/workbench/mixtures/{name:path}
         PUT /v1/workbench/aliases/{name:path}
-        DELETE /v1/workbench/aliases/{name:path}
         PUT /v1/workbench/views/{name:path}
-        DELETE /v1/workbench/views/{name:path}
         POST /v1/workbench/priors
         PUT /v1/workbench/priors/{name:path}
-        DELETE /v1/workbench/priors/{name:path}
         PATCH /v1/workbench/clusterings/{name:path}/clusters/{cluster:path}
-        DELETE /v1/workbench/clusterings/{name:path}
-        DELETE /v1/workbench/corpora/{name:path}
-        DELETE /v1/workbench/seeds/{name:path}
         DELETE /v1/workbench/reports/{id}
         DELETE /v1/workbench/comparisons/{id}
     """,
@@ -98,7 +74,11 @@ _ROUTES: dict[Role, str] = {
         GET /v1/workbench/audit
     """,
 }
+_THINGS = ("aliases", "clusterings", "corpora", "experts", "mixtures", "priors", "seeds", "views")
 ROLES = {line.strip(): role for role, lines in _ROUTES.items() for line in lines.strip().splitlines()}
+for _path in (f"/v1/workbench/{things}" for things in _THINGS):
+    ROLES |= {f"GET {_path}": Role.VIEWER, f"GET {_path}/{{name:path}}": Role.VIEWER}
+    ROLES |= {f"DELETE {_path}/{{name:path}}": Role.EDITOR}
 _QUESTIONS = {f"POST /v1/workbench/{path}": Role.VIEWER for path in known_questions()}
 if taken := sorted(ROLES.keys() & _QUESTIONS):
     raise BadPluginError(f"A question has the path of another route: {', '.join(taken)}.", "Rename it.")

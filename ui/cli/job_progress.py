@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import typer
 
 from ui.cli.options import RunOptions
-from ui.cli.output import print_json, print_note, say, shown
+from ui.cli.output import as_text, print_json, print_note, say
 from ui.present.jobs.job_status import percent_of, time_left
 from ui.present.jobs.throughput import describe_throughput
 from ui.present.terminal import harmless
@@ -157,7 +157,7 @@ def _describe_result(result: Mapping[str, Any]) -> str:
     named = {
         name.removeprefix("num_").replace("_", " "): value for name, value in known.items() if value not in sentences
     }
-    first = f"{shown(named)}{'.' if sentences else ''}" if named else ""
+    first = f"{as_text(named)}{'.' if sentences else ''}" if named else ""
     return " ".join([first, *sentences]).strip()
 
 
@@ -205,7 +205,6 @@ def run_in_process(spec: Spec, quiet: bool) -> JobCard:
 @contextmanager
 def _bar(quiet: bool) -> Iterator[Any]:
     """Yields a function that draws a job's card."""
-
     with progress_bar(quiet) as show:
 
         def draw(card: JobCard) -> None:
@@ -230,21 +229,18 @@ def watch_line(job_id: str) -> str:
 
 
 def show_progress(ids: Sequence[str], in_process: bool, quiet: bool) -> None:
-    """Shows a progress bar on stderr until all jobs have ended; with `here`, runs them in child processes."""
-    from jobs.queue.local_runner import run_jobs, watch
+    """Shows a progress bar on stderr until all jobs have ended; with `in_process`, runs them in child processes."""
+    from jobs.queue.tasks import run_jobs, watch
 
     stream = cast("Generator[list[JobCard], None, None]", run_jobs(ids) if in_process else watch(ids))
     with progress_bar(quiet) as draw, closing(stream):
         try:
             for cards in stream:
-                draw(line(cards), sum(_share(card) for card in cards) / len(cards))
+                shares = [1.0 if card.state == "done" else card.progress for card in cards]
+                draw(line(cards), sum(shares) / len(cards))
         except KeyboardInterrupt:
             print_note("Stopped. Run the same command again to continue.")
             raise
-
-
-def _share(card: JobCard) -> float:
-    return 1.0 if card.state == "done" else card.progress
 
 
 def line(cards: Sequence[JobCard]) -> str:
@@ -281,11 +277,9 @@ def _await_forecast(stages: Generator[str, None, Forecast], quiet: bool) -> Fore
 
 def _print(forecast: Forecast, spec: type[Spec]) -> None:
     from ui.present.forms.job_forecast import describe_row, nearest_options_text, row_text, rows_of
-    from ui.present.text.formatting import duration
 
-    rows = list(rows_of(forecast))
     say(f"{forecast.title}, by a probe of {duration(forecast.probe_seconds)}:")
-    for name, value in rows:
+    for name, value in rows_of(forecast):
         say(f"  {name:<12}{value}")
     if forecast.problem:
         say(f"  {forecast.problem} {nearest_options_text(forecast, spec)}")

@@ -61,11 +61,11 @@ def takes_gate(command: Callable[..., Result]) -> Callable[..., Result]:
         return command(**given, gate=with_rule({name: value for name, value in settings.items() if value is not None}))
 
     parameters: list[inspect.Parameter] = []
-    for one in own:
-        if one.name == "gate":
+    for parameter in own:
+        if parameter.name == "gate":
             parameters += [replace(option, name=name).parameter(False) for name, option in names.items()]
         else:
-            parameters.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
     return with_parameters(with_gate, command, parameters)
 
 
@@ -155,11 +155,11 @@ def parse_experts(members: Mapping[str, str], experts: str) -> tuple[list[str] |
 def active_parts(members: Mapping[str, str], given: Iterable[str]) -> dict[str, list[str]]:
     """The parts named in `a:x,y`, by expert; no part after the colon means the backbone only."""
     active = {}
-    for one in given:
-        expert, colon, parts = one.rpartition(":")
+    for text in given:
+        expert, colon, parts = text.rpartition(":")
         if not colon:
             raise BadUsageError(
-                f"“{one}” does not name parts as EXPERT:PART,PART.",
+                f"“{text}” does not name parts as EXPERT:PART,PART.",
                 "Write them as in apps/composed:code,math.",
             )
         active[find_member(members, expert.strip())] = [part.strip() for part in parts.split(",") if part.strip()]

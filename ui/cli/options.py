@@ -72,12 +72,6 @@ def naming_option(help: str | None, *kinds: ThingKind, flag: str = "") -> Any:
     return typer.Option(*filter(None, [flag]), help=help, autocompletion=names_of(*kinds))
 
 
-def names_for(field: str) -> Completer | None:
-    """Completes the value of an option or argument of this name; None where names do not help."""
-    kinds = _KINDS.get(field)
-    return names_of(*kinds) if kinds else None
-
-
 Command = Callable[..., None]
 Result = TypeVar("Result")
 HeldOut = Annotated[HeldOutSplit, typer.Option("--split", help="Held-out split.")]
@@ -134,7 +128,8 @@ class Knob:
 
     def parameter(self, argument: bool, flag: str = "", *more_flags: str) -> inspect.Parameter:
         """The function parameter that Typer reads."""
-        wanted, completion = self.type if self.default is ... else self.type | None, names_for(self.name)
+        wanted = self.type if self.default is ... else self.type | None
+        completion = names_of(*_KINDS[self.name]) if self.name in _KINDS else None
         if argument:
             info: Any = typer.Argument(help=self.description, metavar=self.name.upper(), autocompletion=completion)
         else:
@@ -170,11 +165,8 @@ def takes(
     parameters += [keyword(name, annotation) for name, annotation in run_options.items()]
 
     def decorate(function: Command) -> Command:
-        own = [
-            parameter
-            for parameter in inspect.signature(function, eval_str=True).parameters.values()
-            if parameter.kind is parameter.KEYWORD_ONLY
-        ]
+        given_to = inspect.signature(function, eval_str=True).parameters.values()
+        own = [parameter for parameter in given_to if parameter.kind is parameter.KEYWORD_ONLY]
 
         def command(**given: Any) -> None:
             chosen = RunOptions(**{name: given.pop(name) for name in RUN_OPTIONS})
@@ -255,14 +247,10 @@ def knobs(spec: type[Sane]) -> Iterator[Knob]:
 def group_knobs(group: type[Any], default: Any = None) -> Iterator[Knob]:
     """The options of a config."""
     hints = get_type_hints(group)
-    for one in fields(group):
-        value = getattr(default, one.name) if default is not None else one.default
-        yield Knob(
-            one.name,
-            plain_type(hints[one.name]),
-            one.metadata["description"],
-            None if value is MISSING else value,
-        )
+    for setting in fields(group):
+        value = getattr(default, setting.name) if default is not None else setting.default
+        shown = None if value is MISSING else value
+        yield Knob(setting.name, plain_type(hints[setting.name]), setting.metadata["description"], shown)
 
 
 def plain_type(annotation: Any) -> Any:

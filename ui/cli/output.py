@@ -40,11 +40,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
         say(empty)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for place, title in enumerate(columns):
-        numeric = all(isinstance(row[place], int | float | None) for row in cells)
+    for index, title in enumerate(columns):
+        numeric = all(isinstance(row[index], int | float | None) for row in cells)
         table.add_column(harmless(title), justify="right" if numeric else "left", overflow="fold")
     for row in cells:
-        table.add_row(*(Text(harmless(shown(value))) for value in row))
+        table.add_row(*(Text(harmless(as_text(value))) for value in row))
     # A pipe has no width: wide enough that no line is wrapped.
     Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(table)
 
@@ -60,7 +60,7 @@ def print_fields(values: dict[str, Any], indent: str = "") -> None:
     """Prints one line for each property; a nested property that does not fit in a line gets several."""
     width = max(map(len, values), default=0)
     for name, value in values.items():
-        line = f"{indent}{name:<{width}}  {shown(value)}"
+        line = f"{indent}{name:<{width}}  {as_text(value)}"
         inner = _inner(value) if len(line) > LONGEST_LINE else {}
         say(f"{indent}{name}" if inner else line)
         print_fields(inner, indent + "  ")
@@ -116,7 +116,7 @@ def print_problem(problem: Problem, as_json: bool) -> None:
         print_note(problem_text(problem))
 
 
-def shown(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A value formatted for people."""
     if value is None or value == "":
         return DASH
@@ -128,9 +128,9 @@ def shown(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list | tuple):
-        return ", ".join(map(shown, value)) or DASH
+        return ", ".join(map(as_text, value)) or DASH
     if isinstance(value, dict):
-        return ", ".join(f"{name} {shown(inner)}" for name, inner in value.items()) or DASH
+        return ", ".join(f"{name} {as_text(inner)}" for name, inner in value.items()) or DASH
     return str(value)
 
 

@@ -7,14 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, get_origin
 
-import typer
-
 from engine.config import Evidence
 from engine.mixing.evidence import AnyEvidence, EvidenceRule, named
 from ui.cli.mix_options import with_rule
 from ui.cli.options import Knob, build, group_knobs, knobs, split_commas, with_parameters
 from ui.cli.output import print_fields, print_rows, say
-from ui.cli.verbs import Outcome, read, verb
+from ui.cli.verbs import CommandGroup, Outcome, read
 from ui.errors import BadUsageError
 from workbench.answers.base import Answer
 from workbench.answers.cards import MixtureCard
@@ -26,7 +24,7 @@ AnswerType = TypeVar("AnswerType", bound=Answer)
 
 
 def prints_answer(
-    app: typer.Typer, question: type[Question[AnswerType]], *arguments: str, name: str = "", **flags: str
+    app: CommandGroup, question: type[Question[AnswerType]], *arguments: str, name: str = "", **flags: str
 ) -> Callable[[Callable[[Any, AnswerType], None]], Callable[[Any, AnswerType], None]]:
     """Adds a verb of a function `(question, answer)` that prints an answer; with --json it is printed as JSON.
 
@@ -38,7 +36,7 @@ def prints_answer(
             return Outcome(ask(fields.answer), partial(function, fields))
 
         answered.__name__, answered.__doc__ = function.__name__, function.__doc__ or question.__doc__
-        verb(app, name)(takes_question(question, *arguments, **flags)(answered))
+        app.verb(name)(takes_question(question, *arguments, **flags)(answered))
         return function
 
     return decorate
@@ -60,7 +58,7 @@ def takes_question(
     return decorate
 
 
-def add_questions(app: typer.Typer) -> None:
+def add_questions(app: CommandGroup) -> None:
     """Adds a command for every question from another package, with its table or else its fields."""
     for path, question in known_questions().items():
         if not question.__module__.startswith("workbench."):
@@ -77,18 +75,20 @@ def _print(question: Question[Any], answer: Answer) -> None:
 
 def _options(question: type[Question[Any]]) -> Iterator[Knob]:
     """The options of a question; of evidence its name, or the decay and the power of a rule."""
-    for one in knobs(question):
-        field = question.model_fields[one.name]
+    for knob in knobs(question):
+        field = question.model_fields[knob.name]
         if field.annotation == AnyEvidence:
-            yield Knob(one.name, Evidence, one.description, None)
+            yield Knob(knob.name, Evidence, knob.description, None)
             for part in group_knobs(EvidenceRule):
-                yield Knob(f"{one.name}_{part.name}", part.type, part.description, None)
+                yield Knob(f"{knob.name}_{part.name}", part.type, part.description, None)
         else:
             marks = [(bound, getattr(mark, name, None)) for mark in field.metadata for name, bound in _BOUNDS]
-            one = replace(one, bounds={bound: value for bound, value in marks if value is not None})
+            knob = replace(knob, bounds={bound: value for bound, value in marks if value is not None})
             if get_origin(field.annotation) is dict:
-                one = replace(one, type=list[str], description=f"{one.description} As in law=seven; may be repeated.")
-            yield one
+                knob = replace(
+                    knob, type=list[str], description=f"{knob.description} As in law=seven; may be repeated."
+                )
+            yield knob
 
 
 def _values(question: type[Question[Any]], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from engine.extras import MissingExtraError, require_extras
+from engine.plugins import MissingExtraError, require_extras
 
 PROBLEM = 2  # the exit code of ui.cli.app, which cannot be imported yet
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 import typer
 
 from engine.config import MOST
 from ui.cli.job_progress import submit
 from ui.cli.options import Command, Json, RunOptions, keyword, takes, with_parameters
-from ui.cli.output import print_json, print_note, print_table, say, shown
+from ui.cli.output import as_text, day, print_json, print_note, print_table, say
 from ui.errors import BadUsageError
 from ui.present.text.formatting import newest_of, pluralize
 from workbench.specs.base import Spec
 
 if TYPE_CHECKING:
     from workbench.registry.things import ThingKind
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -39,14 +42,8 @@ class Column:
         return self.text(self.value(item))
 
 
-def name_column(title: str = "Name") -> Column:
-    """The names of what is listed."""
-    return Column(title, lambda item: item.name)
-
-
-def created_column(text: Callable[[float], str]) -> Column:
-    """When each item was created."""
-    return Column("Created", lambda item: item.created_at, text)
+NAME = Column("Name", lambda item: item.name)
+CREATED = Column("Created", lambda item: item.created_at, day)
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ def _matcher(text: str, columns: Sequence[Column]) -> Callable[[Any], bool]:
     key, equals, part = text.partition("=")
     searched = [_column(key, columns)] if equals else columns
     wanted = (part if equals else text).strip().casefold()
-    return lambda item: any(wanted in shown(column.cell(item)).casefold() for column in searched)
+    return lambda item: any(wanted in as_text(column.cell(item)).casefold() for column in searched)
 
 
 def _sort(items: list[Any], column: Column, reverse: bool) -> list[Any]:
@@ -86,7 +83,7 @@ def _sort(items: list[Any], column: Column, reverse: bool) -> list[Any]:
 
     def key(item: Any) -> Any:
         value = column.value(item)
-        return value if isinstance(value, int | float) else shown(value).casefold()
+        return value if isinstance(value, int | float) else as_text(value).casefold()
 
     return sorted(present, key=key, reverse=reverse) + missing
 
@@ -183,19 +180,7 @@ def prints(function: Callable[..., Outcome]) -> Command:
     return with_parameters(command, function, own if reads_json else [*own, keyword("as_json", Json)])
 
 
-def verb(
-    app: typer.Typer, name: str = "", **settings: Any
-) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
-    """Adds a function as a verb whose outcome is printed; its name is the function's unless given."""
-
-    def decorate(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
-        app.command(name or None, **settings)(prints(function))
-        return function
-
-    return decorate
-
-
-def read(service: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+def read(service: Callable[Concatenate[Any, P], T], *arguments: P.args, **options: P.kwargs) -> T:
     """What a service answers whose first argument is a session that reads the registry."""
     from workbench.registry.database import reading
 
@@ -203,41 +188,12 @@ def read(service: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return service(session, *arguments, **options)
 
 
-def write(service: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+def write(service: Callable[Concatenate[Any, P], T], *arguments: P.args, **options: P.kwargs) -> T:
     """The same of a service that changes the registry, in one transaction."""
     from workbench.registry.database import transaction
 
     with transaction() as session:
         return service(session, *arguments, **options)
-
-
-def add_job(app: typer.Typer, command: str, spec: type[Spec], help: str = "", **fixed: Any) -> None:
-    """Adds a verb that submits a job, such as `merge CLUSTERING`: see `takes`. Its help is by default the spec's."""
-
-    def submit_job(spec: Spec, run_options: RunOptions) -> None:
-        submit(spec, run_options)
-
-    name, *arguments = command.lower().split()
-    app.command(name, help=help or spec.__doc__)(takes(spec, *arguments, **fixed)(submit_job))
-
-
-def add_jobs(app: typer.Typer, group: str, **more: str) -> None:
-    """Adds a verb for each kind of job whose command is one of this group and that has none yet.
-
-    `more` are further sentences of its help, by the verb.
-    """
-    from workbench.kinds.kind import known_kinds
-
-    taken = {command.name for command in app.registered_commands}
-    for kind in known_kinds().values():
-        first, _, command = kind.command.partition(" ")
-        name = command.partition(" ")[0]
-        if first == group and name and name not in taken:
-            help = "\n\n".join(filter(None, (kind.spec.__doc__, more.get(name.replace("-", "_")))))
-            add_job(app, command, kind.spec, help)
-
-
-# things of the registry -----------------------------------------------------------------------------
 
 
 def get_card(kind: ThingKind, name: str) -> Any:
@@ -247,30 +203,67 @@ def get_card(kind: ThingKind, name: str) -> Any:
     return read(THINGS[kind].get, name)
 
 
-def add_list(
-    app: typer.Typer, kind: ThingKind, columns: Sequence[Column], help: str, first_step: str, verb: str = "list"
-) -> None:
-    """Adds the verb that lists all things of a sort; where there is none, it prints the `first_step`."""
-    noun = "seed model" if kind == "seed" else kind
+class CommandGroup(typer.Typer):
+    """A command with verbs, from functions, kinds of job, and things of the registry."""
 
-    def list_all() -> Iterable[Any]:
-        from workbench.registry.things import THINGS
+    def __init__(self, help: str | None) -> None:
+        super().__init__(no_args_is_help=True, help=help)
 
-        things: Iterable[Any] = read(THINGS[kind].list_all)
-        return things
+    def verb(self, name: str = "", **settings: Any) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
+        """Adds a function as a verb whose outcome is printed; its name is the function's unless given."""
 
-    empty = f"There is no {noun} yet. {first_step}"
-    app.command(verb, help=help)(lists(columns, empty=empty, noun=noun)(list_all))
+        def decorate(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
+            self.command(name or None, **settings)(prints(function))
+            return function
 
+        return decorate
 
-def add_delete(app: typer.Typer, kind: ThingKind, name: Any, help: str, kept: str = "") -> None:
-    """Adds the verb that deletes one; `name` is the type of its argument, and `kept` what stays."""
+    def add_job(self, command: str, spec: type[Spec], help: str = "", **fixed: Any) -> None:
+        """Adds a verb that submits a job, such as `merge CLUSTERING`: see `takes`. Its default help is the spec's."""
 
-    def delete(name: str) -> Outcome:
-        from workbench.registry.things import THINGS
+        def submit_job(spec: Spec, run_options: RunOptions) -> None:
+            submit(spec, run_options)
 
-        write(THINGS[kind].delete_one, name)
-        return Outcome({"deleted": name}, f"“{name}” is deleted{kept}.")
+        name, *arguments = command.lower().split()
+        self.command(name, help=help or spec.__doc__)(takes(spec, *arguments, **fixed)(submit_job))
 
-    delete.__annotations__["name"] = name
-    verb(app, help=help)(delete)
+    def add_jobs(self, group: str, **more: str) -> None:
+        """Adds a verb for each kind of job whose command is one of this group and that has none yet.
+
+        `more` are further sentences of its help, by the verb.
+        """
+        from workbench.kinds.kind import known_kinds
+
+        taken = {command.name for command in self.registered_commands}
+        for kind in known_kinds().values():
+            first, _, command = kind.command.partition(" ")
+            name = command.partition(" ")[0]
+            if first == group and name and name not in taken:
+                help = "\n\n".join(filter(None, (kind.spec.__doc__, more.get(name.replace("-", "_")))))
+                self.add_job(command, kind.spec, help)
+
+    def add_list(
+        self, kind: ThingKind, columns: Sequence[Column], help: str, first_step: str, verb: str = "list"
+    ) -> None:
+        """Adds the verb that lists all things of a sort; where there is none, it prints the `first_step`."""
+        noun = "seed model" if kind == "seed" else kind
+
+        def list_all() -> Iterable[Any]:
+            from workbench.registry.things import THINGS
+
+            return read(THINGS[kind].list_all)
+
+        empty = f"There is no {noun} yet. {first_step}"
+        self.command(verb, help=help)(lists(columns, empty=empty, noun=noun)(list_all))
+
+    def add_delete(self, kind: ThingKind, name: Any, help: str, kept: str = "") -> None:
+        """Adds the verb that deletes one; `name` is the type of its argument, and `kept` what stays."""
+
+        def delete(name: str) -> Outcome:
+            from workbench.registry.things import THINGS
+
+            write(THINGS[kind].delete_one, name)
+            return Outcome({"deleted": name}, f"“{name}” is deleted{kept}.")
+
+        delete.__annotations__["name"] = name
+        self.verb(help=help)(delete)

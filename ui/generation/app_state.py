@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from threading import Semaphore
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from ui.errors import RateLimitExceededError, ServiceUnavailableError
+from ui.errors import RateLimitExceededError
 from ui.generation.model_host import ModelHost
 from ui.generation.worker_pool import WorkerPool
 from workbench.access.actor import Role
@@ -21,103 +21,41 @@ from workbench.settings import Settings
 P = ParamSpec("P")
 T = TypeVar("T")
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-Reading = Callable[[], float]
 
 
 class Metrics:
-    """Counters and histograms of one server, and gauges that are read when somebody asks."""
+    """Counters and histograms of one server."""
 
     def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "workbench_requests", "Requests by route and HTTP status.", ["route", "status"], registry=registry
+        self.registry = CollectorRegistry()
+        counter = partial(Counter, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry, buckets=SECONDS)
+        self.requests = counter("workbench_requests", "Requests by route and HTTP status.", ["route", "status"])
+        self.request_seconds = histogram("workbench_request_seconds", "Seconds until an answer was sent.", ["route"])
+        self.first_token_seconds = histogram(
+            "workbench_first_token_seconds", "Seconds from a request to its first text, with its wait."
         )
-        self.request_seconds = Histogram(
-            "workbench_request_seconds",
-            "Seconds until an answer was sent.",
-            ["route"],
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self.first_token_seconds = Histogram(
-            "workbench_first_token_seconds",
-            "Seconds from a request to its first text, with its wait.",
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self.between_tokens_seconds = Histogram(
+        self.between_tokens_seconds = histogram(
             "workbench_between_tokens_seconds",
             "Seconds between two tokens of an answer.",
             buckets=(0.001, 0.0025, 0.005, *SECONDS),
-            registry=registry,
         )
-        self.prompt_tokens = Counter("workbench_prompt_tokens", "Tokens of answered prompts.", registry=registry)
-        self.generated_tokens = Counter("workbench_generated_tokens", "Generated tokens.", registry=registry)
-        self.unfinished = Counter(
-            "workbench_unfinished_answers", "Answers that were cut or that failed.", registry=registry
-        )
-
-    def watch(self, gauges: dict[str, tuple[str, Reading]], counters: dict[str, tuple[str, Reading]]) -> None:
-        """Reads these numbers, by name with their sentences, whenever metrics are asked for."""
-        self._registry.register(_Watched(gauges, counters))
-
-    def text(self) -> bytes:
-        """All numbers in the text form of Prometheus."""
-        return generate_latest(self._registry)
-
-
-class _Watched(Collector):
-    """Numbers that live elsewhere."""
-
-    def __init__(self, gauges: dict[str, tuple[str, Reading]], counters: dict[str, tuple[str, Reading]]) -> None:
-        self._gauges, self._counters = gauges, counters
-
-    def collect(self) -> Iterator[Metric]:
-        for name, (sentence, read) in self._gauges.items():
-            yield GaugeMetricFamily(name, sentence, value=read())
-        for name, (sentence, read) in self._counters.items():
-            yield CounterMetricFamily(name, sentence, value=read())
+        self.prompt_tokens = counter("workbench_prompt_tokens", "Tokens of answered prompts.")
+        self.generated_tokens = counter("workbench_generated_tokens", "Generated tokens.")
+        self.unfinished = counter("workbench_unfinished_answers", "Answers that were cut or that failed.")
 
 
 MOST_FOLLOWERS = 32  # each reads the registry twice a second
 
 
-class Followers:
-    """Counts who follows. Raises RateLimitExceededError when all are taken, ServiceUnavailableError once closed."""
-
-    def __init__(self, num_places: int = MOST_FOLLOWERS) -> None:
-        self._num_free, self._closed = num_places, False
-
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        """A place as long as the block lasts."""
-        self.require_open()
-        if not self._num_free:
-            raise RateLimitExceededError(0)
-        self._num_free -= 1
-        try:
-            yield
-        finally:
-            self._num_free += 1
-
-    def require_open(self) -> None:
-        """Raises ServiceUnavailableError when the server stops."""
-        if self._closed:
-            raise ServiceUnavailableError
-
-    def close(self) -> None:
-        """Whoever follows ends at the next look."""
-        self._closed = True
-
-
 @dataclass(frozen=True)
 class AppState:
-    """Settings and weights of one server, slots of generations and places of followers."""
+    """Settings and weights of one server, slots of generations and of clients that follow a job."""
 
     settings: Settings
     generations: ModelHost
     slots: WorkerPool
-    followers: Followers = field(default_factory=Followers)
+    followers: Semaphore = field(default_factory=partial(Semaphore, MOST_FOLLOWERS))
     metrics: Metrics = field(default_factory=Metrics)
 
     def read(self, service: Callable[Concatenate[Any, P], T], *arguments: P.args, **options: P.kwargs) -> T:
@@ -135,7 +73,17 @@ class AppState:
         with transaction(self.settings, Role.VIEWER) as session:
             return service(session, *arguments, **options)
 
+    @contextmanager
+    def follower_slot(self) -> Iterator[None]:
+        """A slot of a client that follows a job. Raises RateLimitExceededError when all are taken."""
+        self.slots.require_open()
+        if not self.followers.acquire(blocking=False):
+            raise RateLimitExceededError(0)
+        try:
+            yield
+        finally:
+            self.followers.release()
+
     def close(self) -> None:
         """Refuses what waits and what is new; generations that run continue, and whoever follows a job is let go."""
         self.slots.close()
-        self.followers.close()

@@ -24,11 +24,7 @@ def known_models(settings: Settings) -> list[Model]:
         named[alias.kind, alias.model].append(alias.name)
     models = [
         *(_mixture(card) for card in mixtures),
-        *(
-            _model(card.name, card.created_at, "expert", [card.name], {card.name: card})
-            for card in experts
-            if card.enabled
-        ),
+        *(_model(card, "expert", [card.name], {card.name: card}) for card in experts if card.enabled),
     ]
     return [model.model_copy(update={"aliases": named[model.kind, model.id]}) for model in models]
 
@@ -37,23 +33,22 @@ def _mixture(card: MixtureCard) -> Model:
     enabled = [member for member in card.members if member.enabled]
     taking_part = [member.expert for member in enabled if member.active]
     members = {member.expert: member for member in enabled}
-    return _model(card.name, card.created_at, "mixture", taking_part, members)
+    return _model(card, "mixture", taking_part, members)
 
 
 def _model(
-    name: str,
-    created_at: float,
+    card: MixtureCard | ExpertCard,
     kind: Literal["mixture", "expert"],
     experts: list[str],
     members: Mapping[str, MemberCard | ExpertCard],
 ) -> Model:
     return Model(
-        id=name,
-        created=int(created_at),
+        id=card.name,
+        created=int(card.created_at),
         kind=kind,
         experts=experts,
         members=list(members),
-        parts={expert: card.parts for expert, card in members.items() if card.parts},
-        colour_numbers={expert: card.colour_number for expert, card in members.items()},
-        marks={expert: card.mark for expert, card in members.items()},
+        parts={expert: member.parts for expert, member in members.items() if member.parts},
+        colour_numbers={expert: member.colour_number for expert, member in members.items()},
+        marks={expert: member.mark for expert, member in members.items()},
     )

@@ -41,11 +41,11 @@ def new_seed() -> int:
     return secrets.randbits(53)
 
 
-def with_number(problem: Problem, place: int, number: int) -> Problem:
+def with_number(problem: Problem, index: int, num_prompts: int) -> Problem:
     """The same problem, with which of several prompts has it."""
-    if number == 1 or problem.problem.startswith(PROMPT):
+    if num_prompts == 1 or problem.problem.startswith(PROMPT):
         return problem
-    return type(problem)(f"{PROMPT} {place + 1} of {number}: {problem.problem}", problem.next_step)
+    return type(problem)(f"{PROMPT} {index + 1} of {num_prompts}: {problem.problem}", problem.next_step)
 
 
 class ModelHost:
@@ -108,12 +108,12 @@ class ModelHost:
 
         `num_new` tokens are to fit behind each.
         """
-        for place, prompt in enumerate(prompts):
+        for index, prompt in enumerate(prompts):
             try:
                 with self._naming_damage():
                     self.host.require_readable(plan, prompt, num_new=num_new)
             except (ContextLengthExceededError, TokenizerError) as problem:
-                raise with_number(problem, place, len(prompts)) from problem
+                raise with_number(problem, index, len(prompts)) from problem
 
     def echo(self, plan: GenerationPlan, prompt: Prompt, num_candidates: int = 0) -> Echo:
         """A prompt token by token, with what the mixture gave each, and the most probable tokens in its place."""

@@ -24,24 +24,16 @@ from ui.errors import RateLimitExceededError, ServiceUnavailableError
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class _Failure:
-    error: BaseException
-
-
-_END = object()
-
-
 @dataclass(eq=False)
 class _Request:
     """The parts of a request that no slot has taken yet, and how many slots are at work on others."""
 
-    left: deque[_Turn] = field(default_factory=deque)
+    left: deque[_QueuedWork] = field(default_factory=deque)
     num_running: int = 0
 
 
 @dataclass(frozen=True, eq=False)
-class _Turn:
+class _QueuedWork:
     """Work with a place in the queue, and the future of its result."""
 
     work: Callable[[], Any]
@@ -74,7 +66,7 @@ class WorkerPool:
         self._num_shared = num_slots - max(1, num_slots // 4)  # busy ones below which a request may have several
         self._lock = Lock()
         self._busy = 0
-        self._waiting: dict[_Turn, None] = {}  # in the order of their coming
+        self._waiting: dict[_QueuedWork, None] = {}  # in the order of their coming
         self._divided: dict[_Request, None] = {}  # running requests with parts that no slot has taken yet
         self._closed = False
 
@@ -117,17 +109,17 @@ class WorkerPool:
 
         turns = self._enter(*(partial(_pump, make, put, given_up) for make in makes))
         for turn in turns:
-            turn.result.add_done_callback(lambda result: put(_end_of(result)))
+            turn.result.add_done_callback(put)
         num_left = len(turns)
         try:
             while num_left:
                 item = await items.get()
-                if isinstance(item, _Failure):
-                    raise item.error
-                if item is _END:
-                    num_left -= 1
-                else:
+                if not isinstance(item, Future):
                     yield item
+                    continue
+                num_left -= 1
+                if not item.cancelled():
+                    item.result()  # raises what ended the generator
         finally:
             given_up.set()
             self._leave(turns)
@@ -143,10 +135,10 @@ class WorkerPool:
                 turn.result.set_exception(ServiceUnavailableError())
         self._pool.shutdown(wait=False)
 
-    def _enter(self, *works: Callable[[], Any]) -> list[_Turn]:
+    def _enter(self, *works: Callable[[], Any]) -> list[_QueuedWork]:
         """A place for a request: one slot now or later, and for its other parts what is idle."""
         request = _Request()
-        turns = [_Turn(work, request) for work in works]
+        turns = [_QueuedWork(work, request) for work in works]
         first, *others = turns
         with self._lock:
             if self._closed:
@@ -160,7 +152,7 @@ class WorkerPool:
                 self._busy += 1
         return turns
 
-    def _next(self, num_busy: int) -> _Turn | None:
+    def _next(self, num_busy: int) -> _QueuedWork | None:
         """Takes who has waited longest, or else a part of a running request where few other slots are busy.
 
         The caller holds the lock.
@@ -175,14 +167,14 @@ class WorkerPool:
         request = next(iter(self._divided), None) if num_busy < self._num_shared else None
         return None if request is None else self._part_of(request)
 
-    def _part_of(self, request: _Request) -> _Turn:
+    def _part_of(self, request: _Request) -> _QueuedWork:
         turn = request.left.popleft()
         if not request.left:
             self._divided.pop(request, None)
         request.num_running += 1
         return turn
 
-    def _leave(self, turns: Sequence[_Turn]) -> None:
+    def _leave(self, turns: Sequence[_QueuedWork]) -> None:
         for turn in turns:
             turn.result.cancel()
         with self._lock:
@@ -191,7 +183,7 @@ class WorkerPool:
                 self._divided.pop(turn.request, None)
                 turn.request.left.clear()
 
-    def _serve(self, turn: _Turn | None) -> None:
+    def _serve(self, turn: _QueuedWork | None) -> None:
         """Runs a turn, then others until there are none."""
         while turn is not None:
             deliver, request = turn.run(), turn.request
@@ -202,11 +194,6 @@ class WorkerPool:
                 turn = self._part_of(request) if is_last else self._next(self._busy - 1)
                 self._busy -= turn is None
             deliver()
-
-
-def _end_of(result: Future[Any]) -> Any:
-    error = None if result.cancelled() else result.exception()
-    return _END if error is None else _Failure(error)
 
 
 def _pump(make: Callable[[], Generator[Any, None, None]], put: Callable[[Any], None], given_up: Event) -> None:

@@ -33,7 +33,8 @@ def form_of(name: str) -> TrainForm | None:
     if kind is None or kind.form is None:  # the package of an old job may be uninstalled
         return None
     if not (path := form_path(kind)):
-        return None if kind.module else _generic_form(kind)
+        about = (kind.spec.__doc__ or kind.title).strip().splitlines()[0]
+        return None if kind.module else TrainForm(title=kind.title, about=about, needs=needs_of(kind.spec))
     form = load_object(path)
     if not isinstance(form, TrainForm):
         raise BadPluginError(
@@ -53,11 +54,6 @@ def _exists(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # nor is there its folder
         return False
-
-
-def _generic_form(kind: Kind[Any]) -> TrainForm:
-    about = (kind.spec.__doc__ or kind.title).strip().splitlines()[0]
-    return TrainForm(title=kind.title, about=about, needs=needs_of(kind.spec))
 
 
 def command_of(name: str) -> Callable[[Answers], str] | None:

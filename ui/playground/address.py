@@ -77,17 +77,17 @@ def read_address(pairs: Iterable[tuple[str, str]]) -> PlaygroundAddress:
     for name, value in pairs:
         if not name.startswith(_OF_GRADIO):
             given.setdefault(name, []).append(value)
-    faults = [f"“{name}” is no setting of the playground." for name in given if name not in NAMES]
+    faults = [f"“{name}” is not a setting of the playground." for name in given if name not in NAMES]
     faults += [f"“{name}” is there more than once." for name in _SINGLE if len(given.get(name, ())) > 1]
-    one = {name: values[-1] for name, values in given.items()}
-    sampling = {name: _number(name, one[name], faults) for name in SAMPLING if name in one}
-    count = _choice(COUNT, one.get(COUNT), ("2", "3", "4"), faults)
-    answer_format = _choice(FORMAT, one.get(FORMAT), (CHAT.lower(), COMPLETION.lower()), faults)
+    last = {name: values[-1] for name, values in given.items()}
+    sampling = {name: _number(name, last[name], faults) for name in SAMPLING if name in last}
+    count = _choice(COUNT, last.get(COUNT), ("2", "3", "4"), faults)
+    answer_format = _choice(FORMAT, last.get(FORMAT), (CHAT.lower(), COMPLETION.lower()), faults)
     return PlaygroundAddress(
-        one.get(COMPARISON, ""),
-        {pane: one[pane] for pane in PANES if pane in one},
+        last.get(COMPARISON, ""),
+        {pane: last[pane] for pane in PANES if pane in last},
         {name: values for name, values in given.items() if name.endswith((SET, OFF)) and name in NAMES},
-        one.get(PROMPT),
+        last.get(PROMPT),
         int(count) if count else None,
         answer_format.capitalize() if answer_format else None,
         {name: value for name, value in sampling.items() if value is not None},

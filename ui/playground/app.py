@@ -17,8 +17,7 @@ from starlette.routing import Mount
 
 from ui.playground.address import CHAT, COMPLETION, SAMPLING
 from ui.playground.arena import Arena, link_html, pairs_of, settings_html
-from ui.playground.blocks import PlaygroundBlocks, theme
-from ui.playground.endpoints import add_endpoints
+from ui.playground.blocks import PlaygroundBlocks, add_endpoints, theme
 from ui.playground.gate import EventGuard
 from ui.playground.grid import fill, fill_if_requested
 from ui.playground.opening import FIRST_PROMPT, Opening
@@ -106,14 +105,8 @@ class Pane:
                 self.again = gr.Button("Regenerate", size="sm", elem_classes="link")
                 copy = gr.Button("Copy", size="sm", elem_classes="link")
                 copy.click(None, js=f"() => window.workbench.copy('{name}')", **PRIVATE)
-
-    def switches(self) -> list[Any]:
-        """The components that depend on the model."""
-        return [self.chips, self.parts]
-
-    def inputs(self) -> list[Any]:
-        """The inputs of a generation, in the order of `rounds.PaneRequest`."""
-        return [self.model, *self.switches()]
+        self.switches: list[Any] = [self.chips, self.parts]  # which depend on the model
+        self.inputs: list[Any] = [self.model, *self.switches]  # of a generation, in the order of `rounds.PaneRequest`
 
 
 def build(state: AppState) -> gr.Blocks:
@@ -158,6 +151,10 @@ class PlaygroundPage:
                     self.generate = gr.Button("Generate", variant="primary", elem_id="generate", size="md")
                     self.stop = gr.Button("Stop", elem_id="stop", size="md")
         self.memory = gr.State(Memory())
+        self.answers = [pane.answer for pane in self.panes]
+        self.choices = [component for pane in self.panes for component in pane.inputs]
+        # Of a generation, in the order of `rounds.Round.of`.
+        self.inputs = [self.answer_format, self.count, self.blind, self.prompt, *self.sampling, *self.choices]
 
     def _add_sampling_drawer(self) -> None:
         """How tokens are drawn, in the order of `rounds.Round.of`; and what the chat template is given."""
@@ -165,12 +162,12 @@ class PlaygroundPage:
             gr.HTML("<h2>Sampling</h2>", apply_default_css=False)
             *sliders, seed = SAMPLING.items()
             self.sampling: list[Any] = [
-                gr.Slider(one.lowest, one.highest, one.usual, step=one.step, label=one.label, info=SAMPLING_HELP[name])
-                for name, one in sliders
+                gr.Slider(low, high, usual, step=step, label=label, info=SAMPLING_HELP[name])
+                for name, (label, low, high, usual, step) in sliders
             ]
-            name, one = seed
+            name, setting = seed
             self.sampling += [
-                gr.Number(one.usual, precision=0, minimum=0, label=one.label, info=SAMPLING_HELP[name]),
+                gr.Number(setting.usual, precision=0, minimum=0, label=setting.label, info=SAMPLING_HELP[name]),
                 gr.Checkbox(False, label="Ablation: leave out each expert and part", info=WITHOUT_SENTENCE),
             ]
             self.values = gr.Textbox(
@@ -229,29 +226,12 @@ class PlaygroundPage:
             }
             self.ratings = _html(elem_id="ratings")
 
-    # inputs and outputs -------------------------------------------------------------------------------
-
-    def inputs(self) -> list[Any]:
-        """The inputs of a generation, in the order of `rounds.Round.of`."""
-        return [self.answer_format, self.count, self.blind, self.prompt, *self.sampling, *self.choices()]
-
-    def choices(self) -> list[Any]:
-        """The inputs of all panes."""
-        return [component for pane in self.panes for component in pane.inputs()]
-
-    def answers(self) -> list[gr.HTML]:
-        """The components that the answers are written into."""
-        return [pane.answer for pane in self.panes]
-
-    # events -------------------------------------------------------------------------------------------
-
     def wire(self, blocks: gr.Blocks) -> None:
         """Connects all events."""
         running = [*self._wire_rounds(), *self._wire_loading(blocks)]
-        answers = self.answers()
         stopping = self.stop.click(None, cancels=running, **PRIVATE)
         # What a browser shows stays there. The server answers first: by then the last token before the end has come.
-        stopping.then(lambda: None, **PRIVATE).then(None, answers, answers, js=STOPPED, **PRIVATE)
+        stopping.then(lambda: None, **PRIVATE).then(None, self.answers, self.answers, js=STOPPED, **PRIVATE)
         self._wire_address()
         self._wire_typing()
         given, outputs = [self.memory, self.values], [self.memory, self.notice]
@@ -261,18 +241,18 @@ class PlaygroundPage:
 
     def _wire_rounds(self) -> list[Any]:
         """Connects the buttons that generate; returns the events that Stop cancels."""
-        player, choices = self._player, self.choices()
-        wanted, outputs = [self.memory, *self.inputs()], [*self.answers(), self.memory]
+        player, choices = self._player, self.choices
+        wanted, outputs = [self.memory, *self.inputs], [*self.answers, self.memory]
         # One event for all panes: the browser starts the second of two events only after the first has ended.
         running: list[Any] = [self.generate.click(player.play, wanted, outputs, trigger_mode="once", **PRIVATE)]
         self.generate.click(None, self.blind, js="(blind) => window.workbench.hide(blind)", **PRIVATE)
-        for place, pane in enumerate(self.panes):
-            running.append(pane.again.click(partial(player.play, only=place), wanted, outputs, **PRIVATE))
-            leave_out = partial(player.leave_out, place=place)
+        for index, pane in enumerate(self.panes):
+            running.append(pane.again.click(partial(player.play, only=index), wanted, outputs, **PRIVATE))
+            leave_out = partial(player.leave_out, index=index)
             leaving = pane.chips.select(leave_out, [self.count, *choices], choices, **PRIVATE)
-            running.append(leaving.then(partial(player.play, without_of=place), wanted, outputs, **PRIVATE))
-        for one in running:
-            stored = one.success(self._arena.store, wanted, [self.memory, self.link, self.ratings], **PRIVATE)
+            running.append(leaving.then(partial(player.play, without_of=index), wanted, outputs, **PRIVATE))
+        for generation in running:
+            stored = generation.success(self._arena.store, wanted, [self.memory, self.link, self.ratings], **PRIVATE)
             # What was written while a round ran is not in its memory.
             stored.then(player.set_values, [self.memory, self.values], [self.memory, self.notice], **PRIVATE)
         return running
@@ -281,12 +261,12 @@ class PlaygroundPage:
         """Connects loading from an address; returns the events that make a stored comparison, or a grid, again."""
         player, grid = self._player, [self.grid_models, self.grid_prompts]
         first = [self.memory, self.answer_format, self.count, self.prompt, *self.sampling[: len(SAMPLING)]]
-        outputs = [*first, *self.choices(), self.notice, *grid, self.cells]
+        outputs = [*first, *self.choices, self.notice, *grid, self.cells]
         loading = blocks.load(self._opening.load, None, outputs, **PRIVATE)
-        loading.then(player.legend, self.inputs(), self.legend, **PRIVATE)
-        loading.then(self._address_html, self.inputs(), self.settings, **PRIVATE)
+        loading.then(player.legend, self.inputs, self.legend, **PRIVATE)
+        loading.then(self._address_html, self.inputs, self.settings, **PRIVATE)
         loading.then(None, js="() => window.workbench.openGrid()", **PRIVATE)
-        replaying = loading.then(player.replay, self.memory, [*self.answers(), self.memory], **PRIVATE)
+        replaying = loading.then(player.replay, self.memory, [*self.answers, self.memory], **PRIVATE)
         replaying.success(lambda memory: link_html(memory.replayed), self.memory, self.link, **PRIVATE)
         requested = [self.memory, *grid, *self.sampling]
         filling = loading.then(partial(fill_if_requested, player), requested, self.cells, **PRIVATE)
@@ -300,16 +280,16 @@ class PlaygroundPage:
         after another. Answers may overtake each other, so each event has a number. Not `always_last`, as they are: a
         browser that defers two events of one change sends both without end.
         """
-        inputs, settings = [*self.inputs(), self.turn], self.settings
-        switched = [component.input for pane in self.panes for component in pane.switches()]
+        inputs, settings = [*self.inputs, self.turn], self.settings
+        switched = [component.input for pane in self.panes for component in pane.switches]
         drawn = [component.input for component in self.sampling[: len(SAMPLING)]]
         written = [self.prompt.input, self.prompt.blur]  # what is pasted is not an input to Gradio
         changed = [*written, self.answer_format.input, self.count.input, *switched, *drawn]
         gr.on(changed, self._turn_html, inputs, settings, js=IN_TURN, trigger_mode="multiple", **PRIVATE)
         for pane in self.panes:  # in one event with its switches, which would be those of the model before
-            chosen = pane.model.input(self._player.switches_of, pane.model, pane.switches(), **PRIVATE)
+            chosen = pane.model.input(self._player.switches_of, pane.model, pane.switches, **PRIVATE)
             chosen.then(self._turn_html, inputs, settings, js=IN_TURN, **PRIVATE)
-        copying = self.copy.click(self._address_html, self.inputs(), settings, **PRIVATE)
+        copying = self.copy.click(self._address_html, self.inputs, settings, **PRIVATE)
         copying.then(None, js="() => window.workbench.link()", **PRIVATE)
 
     def _turn_html(self, *values: Any) -> str:
@@ -321,7 +301,7 @@ class PlaygroundPage:
 
     def _wire_typing(self) -> None:
         """Connects typing, switches and sliders to the next-token weights; of many changes only the last is used."""
-        inputs, panes = self.inputs(), self.panes
+        inputs, panes = self.inputs, self.panes
         models = [pane.model.change for pane in panes]
         typed = [self.prompt.input, *(pane.chips.input for pane in panes), *(pane.parts.input for pane in panes)]
         changed = [self.answer_format.change, self.count.change, self.blind.change, *models]
@@ -331,12 +311,12 @@ class PlaygroundPage:
 
     def _wire_arena(self) -> None:
         arena = self._arena
-        revealed = [self.memory, *self.answers(), *self.choices(), self.ratings]
+        revealed = [self.memory, *self.answers, *self.choices, self.ratings]
         for choice, button in self.votes.items():
-            wanted = [self.memory, self.pair, *self.inputs()]
+            wanted = [self.memory, self.pair, *self.inputs]
             vote = button.click(partial(arena.vote, choice), wanted, revealed, **PRIVATE)
             vote.success(None, js="() => window.workbench.voted()", **PRIVATE)
-        self.count.change(_pairs, self.count, self.pair, **PRIVATE)
+        self.count.change(_pairs_update, self.count, self.pair, **PRIVATE)
         searched = [self.search.input, self.open_history.click]
         gr.on(searched, arena.history, self.search, self.history, trigger_mode="always_last", **PRIVATE)
 
@@ -358,5 +338,5 @@ def _opening(button: gr.Button, drawer: str) -> gr.Button:
     return button
 
 
-def _pairs(count: int) -> Any:
+def _pairs_update(count: int) -> Any:
     return gr.update(choices=pairs_of(count), value="A–B", visible=count > 2)

@@ -12,6 +12,7 @@ import gradio as gr
 
 from engine.errors import Problem
 from ui.playground.address import CHAT, fits
+from ui.playground.mode_gates import table_html
 from ui.playground.player import Player
 from ui.playground.rounds import LETTERS, NUM_PANES, Memory, Round
 from ui.playground.view import PaneAnswer, answer_html, problem_html
@@ -70,16 +71,13 @@ def _rating(row: Rating) -> str:
 
 
 def _table(table: RatingTable) -> str:
-    rows = "".join(
-        f"<tr><td>{html.escape(row.label)}</td><td>{_rating(row)}</td><td>{row.num_votes}</td>"
-        f"<td>{row.wins} / {row.losses} / {row.ties}</td></tr>"
+    heads = ("Model", "Rating, 95 %", "Votes", "Won / lost / tied")
+    rows = (
+        [html.escape(row.label), _rating(row), str(row.num_votes), f"{row.wins} / {row.losses} / {row.ties}"]
         for row in table.rows
     )
-    return (
-        f"<table><caption>{html.escape(table.domain or 'All prompts')}: {html.escape(table.sentence)}.</caption>"
-        "<thead><tr><th>Model</th><th>Rating, 95 %</th><th>Votes</th><th>Won / lost / tied</th></tr></thead>"
-        f"<tbody>{rows}</tbody></table>"
-    )
+    caption = f"{html.escape(table.domain or 'All prompts')}: {html.escape(table.sentence)}."
+    return table_html(caption, [(head, "") for head in heads], rows)
 
 
 def history_html(page: ComparisonPage) -> str:
@@ -94,12 +92,13 @@ def history_html(page: ComparisonPage) -> str:
     )
 
 
-def _item(one: ComparisonHead) -> str:
-    when = time.strftime("%d %b %H:%M", time.localtime(one.created_at))
-    votes = ", ".join(CHOICES[vote.choice].format(a=vote.a, b=vote.b) for vote in one.votes)
-    models = html.escape(" · ".join(one.models))
+def _item(comparison: ComparisonHead) -> str:
+    when = time.strftime("%d %b %H:%M", time.localtime(comparison.created_at))
+    votes = ", ".join(CHOICES[vote.choice].format(a=vote.a, b=vote.b) for vote in comparison.votes)
+    models = html.escape(" · ".join(comparison.models))
+    prompt = html.escape(comparison.prompt.strip()[:90]) or "(empty)"
     return (
-        f'<a href="?r={html.escape(one.id, quote=True)}"><b>{html.escape(one.prompt.strip()[:90]) or "(empty)"}</b></a>'
+        f'<a href="?r={html.escape(comparison.id, quote=True)}"><b>{prompt}</b></a>'
         f"<small>{when} · {models}{f' · {html.escape(votes)}' if votes else ''}</small>"
     )
 
@@ -156,14 +155,14 @@ class Arena:
         """The memory, answers and panes, each pane with the model that was behind its letter."""
         if not memory.order:
             return [memory, *[gr.skip()] * (NUM_PANES * 4)]
-        answers = {place: replace(answer, is_blind=False) for place, answer in memory.answers.items()}
-        shown = [answer_html(answers[place]) if place in answers else gr.skip() for place in range(NUM_PANES)]
+        answers = {index: replace(answer, is_blind=False) for index, answer in memory.answers.items()}
+        shown = [answer_html(answers[index]) if index in answers else gr.skip() for index in range(NUM_PANES)]
         panes: list[Any] = []
-        for place in range(NUM_PANES):
-            if place >= len(memory.order):
+        for index in range(NUM_PANES):
+            if index >= len(memory.order):
                 panes += [gr.skip()] * 3
                 continue
-            panes += self._player.inputs_of(request.panes[memory.order[place]])
+            panes += self._player.inputs_of(request.panes[memory.order[index]])
         return [replace(memory, answers=answers, order=()), *shown, *panes]
 
     def history(self, search: str) -> str:

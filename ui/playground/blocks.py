@@ -8,16 +8,28 @@ from __future__ import annotations
 
 import html
 import logging
-from typing import Any
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from gradio.events import api
 from gradio.themes import LocalFont
+from starlette.concurrency import run_in_threadpool
 
+from engine.config import SamplingConfig
 from engine.errors import Problem
+from ui.errors import BadUsageError
+from ui.generation.known_models import known_models
 from ui.playground.gate import ENDPOINTS
 from ui.present.next_step_text import problem_text
 from ui.serving.security import ACTOR
 from workbench.access.actor import NOBODY, Actor, acting_as
+from workbench.specs.requests import MixtureRequest
+
+if TYPE_CHECKING:
+    from ui.generation.app_state import AppState
+
 
 # Light and dark, as in the studio's config.toml; docs/design/README.md has the contrast of all pairs.
 COLOURS = {
@@ -102,3 +114,43 @@ def _sender(request: Any) -> Actor:
         return NOBODY
     actor: Actor = request.request.scope.get(ACTOR, NOBODY)
     return actor
+
+
+def add_endpoints(state: AppState) -> None:
+    """Adds `/models` and `/generate` to the page that is being built."""
+
+    def models() -> list[str]:
+        """The names of all mixtures and enabled experts."""
+        return [model.id for model in known_models(state.settings)]
+
+    async def generate(
+        model: str,
+        prompt: str,
+        max_tokens: int = 96,
+        temperature: float = 0.8,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        seed: int = 1,
+    ) -> AsyncGenerator[str, None]:
+        """The text that a mixture or an expert writes on from a prompt, as it grows; without the prompt."""
+        if not (isinstance(model, str) and isinstance(prompt, str)):
+            raise BadUsageError("model and prompt are texts.")
+        sampling = _sampling(max_tokens, temperature, top_p, seed, top_k)
+        generations, text = state.generations, ""
+        plan = await run_in_threadpool(generations.plan, MixtureRequest(model))
+        async with aclosing(state.slots.stream(lambda: generations.stream(plan, prompt, sampling))) as tokens:
+            async for event in tokens:
+                text += event.text
+                yield text
+
+    api(models, api_name="models")
+    api(generate, api_name="generate", concurrency_limit=None)
+
+
+def _sampling(max_tokens: Any, temperature: Any, top_p: Any, seed: Any, top_k: Any) -> SamplingConfig:
+    """The settings of a client, which sends what it likes."""
+    try:
+        numbers = int(max_tokens), float(temperature), float(top_p), int(seed), int(top_k)
+    except (TypeError, ValueError, OverflowError):
+        raise BadUsageError("max_tokens, top_k and seed are whole numbers, temperature and top_p numbers.") from None
+    return SamplingConfig(*numbers)

@@ -24,7 +24,7 @@ from ui.serving.security import NONCE
 
 log = logging.getLogger(__name__)
 
-ENDPOINTS = ("models", "generate")  # for programs: see `endpoints.py`
+ENDPOINTS = ("models", "generate")  # for programs: see `blocks.add_endpoints`
 _FILE = r"[\w@-][\w@.-]*(/[\w@-][\w@.-]*)*"
 _ID = r"[\w-]{1,64}"
 _NAMED = rf"/gradio_api/call/(v2/)?({'|'.join(ENDPOINTS)})"
@@ -97,7 +97,7 @@ class EventGuard:
         except HTTPException as refusal:
             await _answer(refusal)(scope, receive, send)
             return
-        scope["headers"] = [one for one in scope["headers"] if one[0] in _HEADERS]
+        scope["headers"] = [header for header in scope["headers"] if header[0] in _HEADERS]
         if route is ROUTES[0]:
             scope["query_string"], send = b"", _with_nonce(scope, send)
         await self._run_gradio(scope, receive, send)
@@ -116,20 +116,21 @@ class EventGuard:
         fields = route.fields or ()
         if "session_hash" in fields:
             _check_session(sent.get("session_hash"))
-        if "fn_index" in fields and not _is_in(self._events, sent.get("fn_index")):
+        event = sent.get("fn_index")
+        if "fn_index" in fields and not (type(event) is int and event in self._events):
             raise HTTPException(404, "The playground has no event of this number (fn_index). Reload the page.")
 
     async def _run_gradio(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs Gradio. What it gives up on is a request that it cannot read: events run elsewhere."""
         is_started = False
 
-        async def watched(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal is_started
             is_started = True
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, send_and_note)
         except Exception as error:
             log.warning("Gradio gave up on %s %s (%s).", scope["method"], ascii(scope["path"]), type(error).__name__)
             if not is_started:
@@ -171,12 +172,8 @@ def _check_session(value: object) -> None:
         raise HTTPException(400, "The session_hash is not 1 to 64 letters, digits, “-” or “_”.")
 
 
-def _is_in(numbers: Container[int], value: object) -> bool:
-    return type(value) is int and value in numbers
-
-
 def _again(body: bytes, receive: Receive) -> Receive:
-    """The same body once more, then what follows."""
+    """The same body again, then what follows."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:
@@ -196,7 +193,7 @@ def _with_nonce(scope: Scope, send: Send) -> Send:
     start: Message = {}
     page = bytearray()
 
-    async def marked(message: Message) -> None:
+    async def send_with_nonce(message: Message) -> None:
         nonlocal start
         if message["type"] == "http.response.start":
             start = message
@@ -212,4 +209,4 @@ def _with_nonce(scope: Scope, send: Send) -> Send:
         await send(start)
         await send({"type": "http.response.body", "body": body})
 
-    return marked
+    return send_with_nonce

@@ -1,4 +1,4 @@
-"""The HTML of the gate weights inside an expert with parts: those of its backbone and of each part.
+"""The HTML of tables, and of the gate weights inside an expert with parts: those of its backbone and of each part.
 
 A strip runs from the first token to the last, stronger where the weight is greater; tables give every number.
 """
@@ -6,7 +6,7 @@ A strip runs from the first token to the last, stronger where the weight is grea
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from engine.events import BACKBONE
 from ui.present.charts.colours import in_order
@@ -17,6 +17,19 @@ READING = (
     "In every block and for every token, the gate weights of the frozen backbone and the active parts sum to 1. "
     "Tokens run from left to right; the stronger the colour, the greater the weight."
 )
+
+
+def table_html(caption: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> str:
+    """A table. Each column has a head and a CSS class; heads and cells are HTML."""
+    classes = [f' class="{name}"' if name else "" for _, name in columns]
+
+    def row(tag: str, cells: Sequence[str]) -> str:
+        inside = (f"<{tag}{name}>{cell}</{tag}>" for name, cell in zip(classes, cells, strict=True))
+        return f"<tr>{''.join(inside)}</tr>"
+
+    head, body = row("th", [name for name, _ in columns]), "".join(row("td", cells) for cells in rows)
+    title = f"<caption>{caption}</caption>" if caption else ""
+    return f"<table>{title}<thead>{head}</thead><tbody>{body}</tbody></table>"
 
 
 def inside_html(texts: Sequence[str], gates: Gates, parts: Mapping[str, Sequence[str]], is_done: bool) -> str:
@@ -43,19 +56,14 @@ def _expert(texts: Sequence[str], gates: Gates, expert: str, parts: Sequence[str
 def _means(
     expert: str, names: Sequence[str], rows: Sequence[Sequence[float]], by_block: Sequence[Sequence[Sequence[float]]]
 ) -> str:
-    head = "".join(f'<th class="number">Block {block + 1}</th>' for block in range(len(by_block)))
     columns, led = [means(rows), *map(means, by_block)], leaders(rows)
-    body = "".join(
-        f"<tr><td>{html.escape(name)}</td>"
-        + "".join(f'<td class="number">{column[place]:.1%}</td>' for column in columns)
-        + f'<td class="number">{led.count(place)}</td></tr>'
-        for place, name in enumerate(names)
+    heads = ["Mean weight", *(f"Block {block + 1}" for block in range(len(by_block))), "Tokens led"]
+    cells = (
+        [html.escape(name), *(f"{column[index]:.1%}" for column in columns), str(led.count(index))]
+        for index, name in enumerate(names)
     )
-    return (
-        f"<table><caption>Gate weights inside {html.escape(expert)}</caption><thead><tr><th>Part</th>"
-        f'<th class="number">Mean weight</th>{head}<th class="number">Tokens led</th></tr></thead>'
-        f"<tbody>{body}</tbody></table>"
-    )
+    caption = f"Gate weights inside {html.escape(expert)}"
+    return table_html(caption, [("Part", ""), *((head, "number") for head in heads)], cells)
 
 
 def _strips(parts: Sequence[str], rows: Sequence[Sequence[float]]) -> str:
@@ -80,18 +88,13 @@ def _gradient(colour: str, weights: Sequence[float]) -> str:
 
 def _numbers(texts: Sequence[str], parts: Sequence[str], by_block: Sequence[Sequence[Sequence[float]]]) -> str:
     """Every token with its weights, those of the blocks separated: 0.50 / 0.25."""
-    head = "".join(f'<th class="number">{html.escape(name)}</th>' for name in [BACKBONE, *parts])
-    body = "".join(
-        f"<tr><td>{html.escape(repr(text))}</td>"
-        + "".join(
-            f'<td class="number">{" / ".join(f"{rows[number][place]:.2f}" for rows in by_block)}</td>'
-            for place in range(1 + len(parts))
-        )
-        + "</tr>"
+    indices = range(1 + len(parts))
+    columns = [("Token", ""), *((html.escape(name), "number") for name in [BACKBONE, *parts])]
+    cells = (
+        [html.escape(repr(text)), *(" / ".join(f"{rows[number][index]:.2f}" for rows in by_block) for index in indices)]
         for number, text in enumerate(texts)
     )
     return (
         "<details><summary>Weights of every token in each block</summary>"
-        f'<div class="numbers" tabindex="0"><table><thead><tr><th>Token</th>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div></details>"
+        f'<div class="numbers" tabindex="0">{table_html("", columns, cells)}</div></details>'
     )

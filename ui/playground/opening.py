@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -46,15 +45,6 @@ NO_MODELS = (
 )
 
 
-@dataclass(frozen=True)
-class _Requested:
-    """What an address requests, with the sentences on what there is not."""
-
-    address: PlaygroundAddress
-    card: ComparisonCard | None
-    faults: list[str]
-
-
 class Opening:
     """Handles the event of the page's loading."""
 
@@ -69,25 +59,30 @@ class Opening:
         prompts and cells of the grid.
         """
         models = known_models(self._state.settings)
-        requested = self._read_query(request.query_params.multi_items())
+        address, card, faults = self._read_query(request.query_params.multi_items())
         if not models:
             gr.Info(NO_MODELS)
-        address, card, faults = requested.address, requested.card, requested.faults
-        sides = first_choice(models, address.models, self._mixtures())
-        panes = self._panes(models, sides if card is None else models_of_comparison(card), requested)
+        mixtures = [mixture.name for mixture in self._state.read(most_useful_first)]
+        sides = first_choice(models, address.models, mixtures)
+        stored = [answer.manifest.model for answer in card.answers] if card else []
+        shown_models = [stored[index % len(stored)] for index in range(len(PANES))] if card else sides
+        panes = self._panes(models, shown_models, address, card, faults)
         known = [name for name in address.grid_models if name in {model.id for model in models}]
         faults += _unknown([name for name in address.grid_models if name not in known])
         notice = problem_html(not_used(faults)) if faults else ""
         choices = gr.update(choices=[model.id for model in models], value=known)
         grid = [choices, "\n".join(address.grid_prompts), notice if address.has_grid else ""]
-        prompt = address.prompt if address.prompt is not None else self.first_prompt(sides[0])
+        prompt = address.prompt if address.prompt is not None else self.first_prompt(sides[0], mixtures)
         shown = [address.answer_format or gr.skip(), address.count or gr.skip()]
         sampling = [address.sampling.get(name, gr.skip()) for name in SAMPLING]
         first = restore_comparison(card) if card else [*shown, prompt, *sampling]
         memory = Memory(replayed=card.id if card else "", fills=address.has_grid and not faults)
         return [memory, *first, *panes, notice, *grid]
 
-    def _read_query(self, query: Iterable[tuple[str, str]]) -> _Requested:
+    def _read_query(
+        self, query: Iterable[tuple[str, str]]
+    ) -> tuple[PlaygroundAddress, ComparisonCard | None, list[str]]:
+        """What an address requests, with the sentences on what there is not."""
         address = read_address(query)
         faults, card = list(address.faults), None
         if address.comparison:
@@ -98,46 +93,48 @@ class Opening:
             if address.is_more_than_comparison:
                 faults.append(f"“{COMPARISON}” opens a stored comparison: nothing else can be requested with it.")
                 address = PlaygroundAddress(address.comparison)
-        return _Requested(address, card, faults)
+        return address, card, faults
 
-    def _panes(self, models: Sequence[Model], wanted: Sequence[str], requested: _Requested) -> list[Any]:
-        """The inputs of each pane. Faults are added to those of the request."""
+    def _panes(
+        self,
+        models: Sequence[Model],
+        wanted: Sequence[str],
+        address: PlaygroundAddress,
+        card: ComparisonCard | None,
+        faults: list[str],
+    ) -> list[Any]:
+        """The inputs of each pane. Faults are added."""
         by_name = {model.id: model for model in models}
         choices = [(f"{model.id} ({model.kind})", model.id) for model in models]
-        answers = requested.card.answers if requested.card else []
-        requested.faults.extend(
-            _unknown(name for name in requested.address.models.values() if name and name not in by_name)
-        )
+        answers = card.answers if card else []
+        faults += _unknown(name for name in address.models.values() if name and name not in by_name)
         updates: list[Any] = []
-        for place, (pane, name) in enumerate(zip(PANES, wanted, strict=True)):
+        for index, (pane, name) in enumerate(zip(PANES, wanted, strict=True)):
             model = by_name.get(name)
-            manifest = answers[place].manifest if place < len(answers) else None
-            switches = self._switches(model, pane, requested, manifest)
+            manifest = answers[index].manifest if index < len(answers) else None
+            switches, unusable = self._switches(model, pane, address.changes, manifest)
+            faults += unusable
             updates += [gr.update(choices=choices, value=model.id if model else None), *switches]
         return updates
 
-    def _switches(self, model: Model | None, pane: str, requested: _Requested, manifest: Manifest | None) -> list[Any]:
-        """The chips and the parts of a pane, as in a stored answer or as the address asks for them."""
+    def _switches(
+        self, model: Model | None, pane: str, changes: Mapping[str, Sequence[str]], manifest: Manifest | None
+    ) -> tuple[list[Any], list[str]]:
+        """The chips and the parts of a pane, as in a stored answer or as the address asks for them; and faults."""
         chips, _ = self._player.switches_of(model.id if model else None)
         parts = model.parts if model else {}
         if manifest is not None:
             on = {one.name: one.parts for one in manifest.experts if one.parts is not None and one.name in parts}
-            return [chips_as(chips, manifest), parts_update(parts, {**parts, **on})]
-        changes = requested.address.changes
+            return [chips_as(chips, manifest), parts_update(parts, {**parts, **on})], []
         if model is None:  # which is said once, without a word on its experts
-            return [chips, parts_update({})]
+            return [chips, parts_update({})], []
         chips, faults = chips_with(chips, changes.get(pane + SET, ()))
         active, others = read_parts(changes.get(pane + OFF, ()), parts)
-        requested.faults.extend([*faults, *others])
-        return [chips, parts_update(parts, active)]
+        return [chips, parts_update(parts, active)], [*faults, *others]
 
-    def _mixtures(self) -> list[str]:
-        """The names of all mixtures, the most useful first."""
-        return [card.name for card in self._state.read(most_useful_first)]
-
-    def first_prompt(self, model: str) -> str:
+    def first_prompt(self, model: str, mixtures: Sequence[str]) -> str:
         """The start of held-out text of a mixture's first domain; the default prompt if there is none."""
-        if model in self._mixtures():
+        if model in mixtures:
             with suppress(Problem):
                 text = self._state.read(example, get_storage(self._state.settings), model)
                 return text[:PROMPT_CHARACTERS] or FIRST_PROMPT
@@ -146,12 +143,6 @@ class Opening:
 
 def _unknown(names: Iterable[str]) -> list[str]:
     return [f"There is no mixture or enabled expert “{name}”." for name in dict.fromkeys(names)]
-
-
-def models_of_comparison(card: ComparisonCard) -> list[str]:
-    """The models of all panes for a stored comparison."""
-    names = [one.manifest.model for one in card.answers]
-    return [names[place % len(names)] for place in range(len(PANES))]
 
 
 def restore_comparison(card: ComparisonCard) -> list[Any]:

@@ -38,7 +38,7 @@ from ui.playground.rounds import (
     pane_of,
     request_of,
 )
-from ui.playground.view import PaneAnswer, answer_html, diff_html, legend_html, next_html, problem_html, stored_html
+from ui.playground.view import PaneAnswer, answer_html, diff_html, legend_html, next_html, plain_html, problem_html
 from ui.present.charts.colours import read_looks
 from ui.present.forms.settings_in_address import part_values
 from ui.present.next_step_text import problem_text
@@ -76,7 +76,7 @@ Frame = PaneAnswer | StoredText | str  # an answer so far, a stored text, or the
 def frame_html(frame: Frame) -> str:
     """The HTML of a pane."""
     if isinstance(frame, StoredText):
-        return stored_html(frame.text) + problem_html(frame.problem)
+        return plain_html(frame.text) + problem_html(frame.problem)
     return problem_html(frame) if isinstance(frame, str) else answer_html(frame)
 
 
@@ -85,8 +85,6 @@ class Player:
 
     def __init__(self, state: AppState) -> None:
         self._state = state
-
-    # what is offered ---------------------------------------------------------------------------------
 
     def comparison(self, id: str) -> ComparisonCard:
         """A stored comparison."""
@@ -126,8 +124,6 @@ class Player:
         names = [str(one["name"]) for pane in request.panes for one in pane.chips.get("experts", ())]
         return legend_html(list(dict.fromkeys(names)), read_looks(self._state.settings))
 
-    # answers -----------------------------------------------------------------------------------------
-
     async def play(
         self, memory: Memory, *values: Any, only: int | None = None, without_of: int | None = None
     ) -> AsyncGenerator[list[Any], None]:
@@ -153,12 +149,12 @@ class Player:
         if without_of is not None:
             yield self._compare(memory, without_of, len(request.panes))
 
-    def leave_out(self, count: int, *values: Any, place: int) -> list[Any]:
+    def leave_out(self, count: int, *values: Any, index: int) -> list[Any]:
         """The inputs of the pane next to a pane: the same model without the expert whose chip asks for it."""
-        pane = pane_of(*values[3 * place : 3 * place + 3])
-        beside = _beside(place, count_of(count))
+        pane = pane_of(*values[3 * index : 3 * index + 3])
+        neighbour = _neighbour(index, count_of(count))
         updates: list[Any] = [gr.skip()] * (3 * NUM_PANES)
-        updates[3 * beside : 3 * beside + 3] = self.inputs_of(pane, str(pane.chips.get("without", "")))
+        updates[3 * neighbour : 3 * neighbour + 3] = self.inputs_of(pane, str(pane.chips.get("without", "")))
         return updates
 
     def inputs_of(self, pane: PaneRequest, without: str = "") -> list[Any]:
@@ -170,13 +166,13 @@ class Player:
         chips = chips_chosen(self._chips(model), pane.chips, without)
         return [model.id if model else None, chips, parts_update(parts, on)]
 
-    def _compare(self, memory: Memory, place: int, count: int) -> list[Any]:
+    def _compare(self, memory: Memory, index: int, count: int) -> list[Any]:
         """The pane next to one as a diff against it, if both have ended."""
         updates: list[Any] = [gr.skip()] * (NUM_PANES + 1)
-        beside = _beside(place, count)
-        before, after = memory.answers.get(place), memory.answers.get(beside)
+        neighbour = _neighbour(index, count)
+        before, after = memory.answers.get(index), memory.answers.get(neighbour)
         if before is not None and after is not None:
-            updates[beside] = answer_html(after, diff_html(before, after, LETTERS[place]))
+            updates[neighbour] = answer_html(after, diff_html(before, after, LETTERS[index]))
         return updates
 
     async def replay(self, memory: Memory) -> AsyncGenerator[list[Any], None]:
@@ -185,14 +181,14 @@ class Player:
             yield [gr.skip()] * (NUM_PANES + 1)
             return
         card = await run_in_threadpool(self.comparison, memory.replayed)
-        streams = [self._again(card, place) for place in range(len(card.answers))]
+        streams = [self._again(card, index) for index in range(len(card.answers))]
         memory = replace(memory, comparison=card.id)
         async with aclosing(self._draw(memory, list(range(len(streams))), streams)) as drawn:
             async for update in drawn:
                 yield update
 
-    async def _again(self, card: ComparisonCard, place: int) -> AsyncGenerator[Frame, None]:
-        stored = card.answers[place]
+    async def _again(self, card: ComparisonCard, index: int) -> AsyncGenerator[Frame, None]:
+        stored = card.answers[index]
         try:
             known = StoredAnswer.model_validate(stored.model_dump())
             ids, choice = stored.choices[0].prompt_token_ids, known.choices[0]
@@ -208,17 +204,19 @@ class Player:
             yield StoredText(stored.text, problem_text(problem))
 
     async def _draw(
-        self, memory: Memory, places: Sequence[int], streams: Sequence[AsyncGenerator[Frame, None]]
+        self, memory: Memory, indices: Sequence[int], streams: Sequence[AsyncGenerator[Frame, None]]
     ) -> AsyncGenerator[list[Any], None]:
         """The streams of some panes as updates of all, few enough for a browser, and the memory of what has ended."""
         async with aclosing(newest_of(*streams)) as updates:
             async for new in updates:
-                frames = {places[at]: frame for at, frame in new.items()}
-                ended = {place: one for place, one in frames.items() if isinstance(one, PaneAnswer) and one.done}
-                for place, answer in ended.items():
-                    memory = memory.with_answer(place, answer)
-                shown = {place: frame_html(frame) for place, frame in frames.items()}
-                yield [*(shown.get(place, gr.skip()) for place in range(NUM_PANES)), memory if ended else gr.skip()]
+                frames = {indices[at]: frame for at, frame in new.items()}
+                ended = {
+                    index: frame for index, frame in frames.items() if isinstance(frame, PaneAnswer) and frame.done
+                }
+                for index, answer in ended.items():
+                    memory = memory.with_answer(index, answer)
+                shown = {index: frame_html(frame) for index, frame in frames.items()}
+                yield [*(shown.get(index, gr.skip()) for index in range(NUM_PANES)), memory if ended else gr.skip()]
 
     def _at_start(self, memory: Memory, request: Round, only: int | None) -> Memory:
         """The memory at the start of a round: a blind one draws who stands behind which letter."""
@@ -244,10 +242,10 @@ class Player:
             sentence = f"The values for the chat template cannot be used: {short(error)}. None are set."
             return replace(memory, values={}), problem_html(sentence)
 
-    async def answer(self, request: Round, place: int, memory: Memory | None = None) -> AsyncGenerator[Frame, None]:
+    async def answer(self, request: Round, index: int, memory: Memory | None = None) -> AsyncGenerator[Frame, None]:
         """The growing answer of one pane, or the sentence of what went wrong."""
         memory = memory or Memory()
-        pane = request.panes[memory.order[place] if memory.order else place]
+        pane = request.panes[memory.order[index] if memory.order else index]
         if not pane.model:
             yield CHOOSE
             return
@@ -257,7 +255,7 @@ class Player:
                 sampling = replace(sampling, seed=new_seed())
             wanted = await run_in_threadpool(self.request_of, pane)
             start = PaneAnswer("" if request.answer_format == CHAT else request.prompt, [], _NO_MANIFEST)
-            turns = memory.turns_of(place, request)
+            turns = memory.turns_of(index, request)
             start = replace(start, turns=turns, is_blind=bool(memory.order), values=memory.values)
             async with aclosing(self._answers(wanted, start, sampling, request.without)) as answers:
                 async for answer in answers:
@@ -325,8 +323,6 @@ class Player:
             num_before=self._state.slots.num_waiting,
         )
 
-    # while one types ---------------------------------------------------------------------------------
-
     async def read_next(self, *values: Any) -> AsyncGenerator[list[Any], None]:
         """For each pane, the weights after the prompt and the most probable next tokens, as the switches say."""
         request = Round.of(values)
@@ -345,9 +341,9 @@ class Player:
         try:
             wanted = await run_in_threadpool(self.request_of, pane)
             plan = await run_in_threadpool(self._state.generations.plan, wanted)
-            one = SamplingConfig(1, 0.0, num_candidates=NUM_NEXT)
+            sampling = SamplingConfig(1, 0.0, num_candidates=NUM_NEXT)
             make = self._state.generations.stream
-            async with aclosing(self._state.slots.stream(lambda: make(plan, request.prompt, one))) as tokens:
+            async with aclosing(self._state.slots.stream(lambda: make(plan, request.prompt, sampling))) as tokens:
                 async for event in tokens:
                     if isinstance(event, Token):
                         looks = await run_in_threadpool(read_looks, self._state.settings)
@@ -378,9 +374,9 @@ def _parts_off(pane: PaneRequest, model: Model | None) -> list[str]:
     return part_values(model.parts, parts_of(pane.parts, model.parts)) if model else []
 
 
-def _beside(place: int, count: int) -> int:
+def _neighbour(index: int, count: int) -> int:
     """The pane at the right, or of the last one that at the left."""
-    return place + 1 if place + 1 < count else place - 1
+    return index + 1 if index + 1 < count else index - 1
 
 
 def _differences(stored: ComparedAnswerCard, answer: PaneAnswer) -> str:

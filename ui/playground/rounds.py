@@ -59,10 +59,8 @@ def _with_switches(chips: dict[str, Any], chosen: Mapping[str, tuple[bool, float
     return {**chips, "experts": experts}
 
 
-def chips_as(chips: dict[str, Any], manifest: Manifest | None) -> dict[str, Any]:
+def chips_as(chips: dict[str, Any], manifest: Manifest) -> dict[str, Any]:
     """The chips as they were in a stored answer."""
-    if manifest is None:
-        return chips
     largest = max((expert.weight for expert in manifest.experts), default=1.0) or 1.0
     on = {expert.name: (True, round(expert.weight / largest, 2)) for expert in manifest.experts}
     return _with_switches(chips, {chip["name"]: (False, chip["weight"]) for chip in chips["experts"]} | on)
@@ -70,7 +68,7 @@ def chips_as(chips: dict[str, Any], manifest: Manifest | None) -> dict[str, Any]
 
 def chips_with(chips: dict[str, Any], values: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """The chips as an address sets them, and a sentence for each value that cannot be used."""
-    settings, faults = read_members(values, _stored(chips))
+    settings, faults = read_members(values, _stored_settings(chips))
     return _with_switches(chips, {name: (one.is_on, one.weight) for name, one in settings.items()}), faults
 
 
@@ -85,10 +83,10 @@ def chips_chosen(chips: dict[str, Any], sent: Mapping[str, Any], without: str = 
 def chip_values(chips: Mapping[str, Any]) -> list[str]:
     """What was switched and weighed, as an address has it. The largest stored weight is 1."""
     now = {str(one["name"]): MemberSetting(bool(one["on"]), float(one["weight"])) for one in chips["experts"]}
-    return member_values(_stored(chips), now)
+    return member_values(_stored_settings(chips), now)
 
 
-def _stored(chips: Mapping[str, Any]) -> dict[str, MemberSetting]:
+def _stored_settings(chips: Mapping[str, Any]) -> dict[str, MemberSetting]:
     return {
         str(one["name"]): MemberSetting(bool(one["active"]), float(one["stored"]), HEAVIEST) for one in chips["experts"]
     }
@@ -133,7 +131,7 @@ class Round:
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> Round:
-        """The values of the page's components, in the order of `app.inputs_of`."""
+        """The values of the page's components, in the order of `app.PlaygroundPage.inputs`."""
         answer_format, count, is_blind, prompt, max_tokens, temperature, top_p, top_k, seed, without, *rest = values
         given = zip(SAMPLING, (max_tokens, temperature, top_p, top_k, seed), strict=True)
         try:
@@ -198,14 +196,14 @@ class Memory:
     fills: bool = False  # whether the address asks for a grid, which can be filled
     values: Mapping[str, Any] = field(default_factory=dict)  # for the chat template
 
-    def turns_of(self, place: int, request: Round) -> tuple[Mapping[str, str], ...]:
+    def turns_of(self, pane: int, request: Round) -> tuple[Mapping[str, str], ...]:
         """The conversation of a pane with the new question; empty in a completion."""
         if request.answer_format != CHAT:
             return ()
-        return (*self.turns.get(place, ()), {"role": "user", "content": request.prompt})
+        return (*self.turns.get(pane, ()), {"role": "user", "content": request.prompt})
 
-    def with_answer(self, place: int, answer: PaneAnswer) -> Memory:
+    def with_answer(self, pane: int, answer: PaneAnswer) -> Memory:
         """The memory with the end of an answer."""
         spoken = {"role": "assistant", "content": answer.generated}
-        turns = {**self.turns, place: (*answer.turns, spoken)} if answer.turns else self.turns
-        return replace(self, answers={**self.answers, place: answer}, turns=turns)
+        turns = {**self.turns, pane: (*answer.turns, spoken)} if answer.turns else self.turns
+        return replace(self, answers={**self.answers, pane: answer}, turns=turns)

@@ -16,7 +16,7 @@ from typing import Any
 
 from engine.events import BACKBONE, Done, GateWeights, Token
 from ui.generation.ablation import Without
-from ui.playground.mode_gates import inside_html
+from ui.playground.mode_gates import inside_html, table_html
 from ui.present.charts.colours import Looks, chip, in_order
 from ui.present.charts.posteriors import leaders, legend
 from ui.present.charts.token_view import Part, TokenData, TokenPassage, weight_data
@@ -65,17 +65,17 @@ class PaneAnswer:
     num_before: int = 0  # generations that wait for a slot before this one
     replayed: str = ""
 
-    def with_event(self, one: Token | Done) -> PaneAnswer:
-        """The answer with one more token, or with its end."""
-        if isinstance(one, Done):
-            return replace(self, done=one, manifest=self.manifest.after([one.drafting]))
-        row = tuple(one.weights.get(name, 0.0) for name in self.columns)
+    def with_event(self, event: Token | Done) -> PaneAnswer:
+        """The answer with event more token, or with its end."""
+        if isinstance(event, Done):
+            return replace(self, done=event, manifest=self.manifest.after([event.drafting]))
+        row = tuple(event.weights.get(name, 0.0) for name in self.columns)
         return replace(
             self,
-            texts=(*self.texts, one.text),
+            texts=(*self.texts, event.text),
             weights=(*self.weights, row),
-            gates=(*self.gates, one.gates),
-            token_ids=(*self.token_ids, one.id),
+            gates=(*self.gates, event.gates),
+            token_ids=(*self.token_ids, event.id),
         )
 
     @property
@@ -177,7 +177,7 @@ def problem_html(sentence: str) -> str:
     return f'<div class="problem" role="alert">{html.escape(sentence)}</div>'
 
 
-def stored_html(text: str) -> str:
+def plain_html(text: str) -> str:
     """The HTML of a stored text that is not made again."""
     return f'<div class="generated" tabindex="0" role="group" aria-label="Stored answer">{html.escape(text)}</div>'
 
@@ -208,24 +208,17 @@ def _seed(answer: PaneAnswer) -> str:
 
 
 def _weights_table(answer: PaneAnswer) -> str:
-    led = [answer.columns[place] for place in leaders(answer.weights)]
+    led = [answer.columns[index] for index in leaders(answer.weights)]
     ranked = sorted(answer.experts(), key=lambda name: -answer.mean(name))
-    rows = "".join(_row(answer, name, led.count(name)) for name in ranked)
-    return (
-        "<table><caption>Weights of the experts</caption><thead><tr><th>Expert</th><th></th>"
-        '<th class="number">Mean weight</th><th class="number">Tokens led</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table>{_reading(answer, ranked)}"
-    )
+    columns = [("Expert", ""), ("", "bar"), ("Mean weight", "number"), ("Tokens led", "number")]
+    rows = (_weight_cells(answer, name, led.count(name)) for name in ranked)
+    return table_html("Weights of the experts", columns, rows) + _reading(answer, ranked)
 
 
-def _row(answer: PaneAnswer, name: str, num_led: int) -> str:
+def _weight_cells(answer: PaneAnswer, name: str, num_led: int) -> list[str]:
     mean, look = answer.mean(name), answer.looks.expert(name)
     bar = f'<div class="track"><div class="fill" style="width:{mean:.1%};background:{look.colour}"></div></div>'
-    return (
-        f'<tr><td>{chip(look)} <span class="name">{html.escape(name)}</span></td>'
-        f'<td class="bar">{bar}</td>'
-        f'<td class="number">{mean:.1%}</td><td class="number">{num_led}</td></tr>'
-    )
+    return [f'{chip(look)} <span class="name">{html.escape(name)}</span>', bar, f"{mean:.1%}", str(num_led)]
 
 
 def _reading(answer: PaneAnswer, ranked: Sequence[str]) -> str:
@@ -286,24 +279,20 @@ def losses_html(without: Sequence[Without]) -> str:
         return ""
     full, *others = without
     ranked = sorted(others, key=lambda result: -result.perplexity)
-    rows = "".join(_loss(result, full.perplexity) for result in ranked)
-    body = rows or '<tr><td colspan="4">Nothing can be left out: there is one expert, without parts.</td></tr>'
+    columns = [("Without", ""), ("Perplexity", "number"), ("Change", "number"), ("Greatest loss at", "")]
+    table = table_html("Ablation", columns, [_loss_cells(result, full.perplexity) for result in ranked])
+    nothing = "" if ranked else "Nothing can be left out: there is one expert, without parts. "
     return (
-        "<table><caption>Ablation</caption><thead><tr><th>Without</th>"
-        '<th class="number">Perplexity</th><th class="number">Change</th><th>Greatest loss at</th></tr></thead>'
-        f'<tbody>{body}</tbody></table><p class="reading">Prompt and answer, scored again with one '
+        f'{table}<p class="reading">{nothing}Prompt and answer, scored again with one '
         f"expert or part left out at a time. With all of them the perplexity is {full.perplexity:,.2f}; where it is "
         "lower without one, the text is likelier without it.</p>"
     )
 
 
-def _loss(result: Without, full: float) -> str:
+def _loss_cells(result: Without, full: float) -> list[str]:
     word, nats = result.lost_most
     loss = f"<code>{html.escape(repr(word))}</code> ({nats:+.2f} nats)" if nats < 0 else "nowhere"
-    return (
-        f'<tr><td>{html.escape(result.name)}</td><td class="number">{result.perplexity:,.2f}</td>'
-        f'<td class="number">{result.perplexity / full - 1:+.1%}</td><td>{loss}</td></tr>'
-    )
+    return [html.escape(result.name), f"{result.perplexity:,.2f}", f"{result.perplexity / full - 1:+.1%}", loss]
 
 
 def diff_html(before: PaneAnswer, after: PaneAnswer, letter: str) -> str:

@@ -34,9 +34,9 @@ def least_free(settings: Settings) -> tuple[int, Path]:
 
 def trashed_bytes(settings: Settings) -> int:
     """The size of the trash."""
-    from jobs.garbage_collection import trashed
+    from jobs.garbage_collection import trash_entries
 
-    return sum(one.size_bytes for one in trashed(settings))
+    return sum(one.size_bytes for one in trash_entries(settings))
 
 
 NEWEST_TESTED = (3, 14)
@@ -56,7 +56,7 @@ class Finding:
 
 def examine(settings: Settings) -> list[Finding]:
     """Runs every check; a Problem that it raises becomes its finding."""
-    return [_run_check(name, check, settings) for name, check in CHECKS.items()]
+    return [run_check(name, settings) for name in CHECKS]
 
 
 def is_well(findings: list[Finding]) -> bool:
@@ -64,9 +64,10 @@ def is_well(findings: list[Finding]) -> bool:
     return all(check.ok for check in findings if check.needed)
 
 
-def _run_check(name: str, check: Callable[[Settings], Finding], settings: Settings) -> Finding:
+def run_check(name: str, settings: Settings) -> Finding:
+    """The result of the check of this name."""
     try:
-        return replace(check(settings), name=name)
+        return replace(CHECKS[name](settings), name=name)
     except Problem as problem:
         return Finding(False, problem.problem, problem.next_step, name=name)
 
@@ -117,23 +118,19 @@ def _registry(settings: Settings) -> Finding:
     return Finding(True, f"version {VERSION} in {settings.root}")
 
 
-def check_artifacts(settings: Settings) -> Finding:
+def _artifacts(settings: Settings) -> Finding:
     """Checks that the artifacts belong to this registry and that it has a row for each."""
-    from workbench.errors import NoRegistryError, StorageError
     from workbench.registry.database import has_registry, reading
     from workbench.store.ownership import refusal, state_of
     from workbench.store.storage import get_storage
 
     storage = get_storage(settings)
-    try:
-        if not has_registry(settings):
-            return _without_registry(storage)
-        with reading(settings) as session:
-            state = state_of(session, storage)
-    except (NoRegistryError, StorageError) as problem:
-        return Finding(False, problem.problem, problem.next_step)
+    if not has_registry(settings):
+        return _without_registry(storage)
+    with reading(settings) as session:
+        state = state_of(session, storage)
     if (refused := refusal(state, storage)) is not None:
-        return Finding(False, refused.problem, refused.next_step)
+        raise refused
     if state.missing:
         finding = f"The registry has no rows for {pluralize(len(state.missing), 'artifact')}; the files exist."
         return Finding(False, finding, "Run `workbench registry rebuild`.", needed=False)
@@ -149,13 +146,12 @@ def _without_registry(storage: Storage) -> Finding:
 
 
 def _trash(settings: Settings) -> Finding:
-    from jobs.garbage_collection import trashed
+    from jobs.garbage_collection import trash_entries
 
-    entries = trashed(settings)
-    if not entries:
+    if not (entries := trash_entries(settings)):
         return Finding(True, "empty")
-    total = size(sum(one.size_bytes for one in entries))
-    return Finding(True, f"{pluralize(len(entries), 'folder')}, {total}, the oldest from {clock(entries[0].at)}")
+    total, oldest = size(trashed_bytes(settings)), clock(entries[0].at)
+    return Finding(True, f"{pluralize(len(entries), 'folder')}, {total}, the oldest from {oldest}")
 
 
 def _backup(settings: Settings) -> Finding:
@@ -172,8 +168,8 @@ def _backup(settings: Settings) -> Finding:
             registry_id = find_registry_id(session)
         others, made = len(made), [backup for backup in made if backup.registry_id == registry_id]
         if others and not made:
-            others_words = f"{pluralize(others, 'backup')} of another registry in {backups_folder(settings)}"
-            finding = f"There is no backup of this registry, but {others_words}."
+            foreign = f"{pluralize(others, 'backup')} of another registry in {backups_folder(settings)}"
+            finding = f"There is no backup of this registry, but {foreign}."
             step = "If that registry was yours, see docs/how_to/backups_and_trash.md."
             return Finding(False, finding, step, needed=False)
     newest = next(iter(made), None)
@@ -255,7 +251,7 @@ CHECKS: dict[str, Callable[[Settings], Finding]] = {
     "Disk": _disk,
     "Store": _store,
     "Registry": _registry,
-    "Artifacts": check_artifacts,
+    "Artifacts": _artifacts,
     "Trash": _trash,
     "Backup": _backup,
     "Queue": _broker,

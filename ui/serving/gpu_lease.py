@@ -17,8 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.gpus import has_driver
-from engine.subprocesses import python_command
+from engine.device import has_driver, python_command
 from ui.addresses import api_address
 from ui.errors import GpuTakenError, UiError
 
@@ -56,7 +55,7 @@ def find_uuid(device: str) -> str:
     kind = device.partition(":")[0]
     if kind in _WITHOUT_GPU or (kind == "auto" and not has_driver()):
         return ""
-    command = python_command("engine.gpus", device)
+    command = python_command("engine.device", device)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
     if done.returncode:
         print(done.stderr, file=sys.stderr)  # the first request names what is wrong with the device
@@ -77,7 +76,7 @@ def _folder() -> Path:
         ) from None
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise UiError(
-            f"The folder {folder} is not yours alone, so it cannot keep two servers from one GPU.",
+            f"The folder {folder} is not private to you, so it cannot keep two servers from one GPU.",
             "Delete it, or set WORKBENCH_SHARE_GPU=true.",
         )
     return folder

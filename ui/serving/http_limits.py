@@ -27,9 +27,7 @@ BODY_SECONDS, BODY_BYTES = 30.0, 32 << 10  # a body that brings less in so many 
 STALL_SECONDS = 30.0  # for which a client may leave an answer unread
 SEND_BYTES = 128 << 10  # that the system holds of an answer: Linux holds megabytes otherwise, an hour of tokens
 REST_SECONDS = 5.0  # for which the rest of a body is thrown away, so that the client can read why it was refused
-MAX_IDLE = (
-    256  # connections without a request, or with a refused one; the one that has waited longest makes room for the next
-)
+MAX_IDLE = 256  # connections without a request or with a refused one; the one that waited longest makes room
 
 Phase = Literal["header", "body", "answer", "rest"]
 
@@ -74,9 +72,9 @@ class HTTPLimits(_Protocol):
         super()._start_asgi_task(cycle, app)  # type: ignore[misc]
 
     def on_response_complete(self) -> None:
-        before = self._seen()
+        before = self._progress()
         super().on_response_complete()
-        if self._seen() != before:  # the next request was there already
+        if self._progress() != before:  # the next request was there already
             self._num_pending = 0
         self._follow()
 
@@ -126,12 +124,12 @@ class HTTPLimits(_Protocol):
         return list(unanswered.values())
 
     def _read(self, piece: bytes) -> None:
-        cycle, num_bytes, _ = before = self._seen()
+        cycle, num_bytes, _ = before = self._progress()
         super().data_received(piece)
         if self.transport.get_protocol() is not self:  # a web socket, which was let in
             self._let_go()
             return
-        after = self._seen()
+        after = self._progress()
         self._num_body += after[1] - (num_bytes if after[0] is cycle else 0)
         self._num_pending = self._num_pending + len(piece) if after == before else 0
         if self._num_pending > HEADER_BYTES and self._phase() != "rest":
@@ -141,7 +139,7 @@ class HTTPLimits(_Protocol):
     def _refuse_header(self) -> None:
         self.refuse(431, f"The header of a request must be at most {HEADER_BYTES:,} bytes, but is larger.")
 
-    def _seen(self) -> tuple[Any, int, bool]:
+    def _progress(self) -> tuple[Any, int, bool]:
         """The request that is read, and how much of it was."""
         return (None, 0, True) if self.cycle is None else (self.cycle, len(self.cycle.body), self.cycle.more_body)
 

@@ -146,11 +146,11 @@ class Login:
 
     def _write(self, folder: str, name: str, expires: float, user_id: str) -> None:
         """Writes a link or an ended session, and removes those of its folder that have expired."""
-        place = private_folder(self._folder / folder)
-        for old in place.glob("[!.]*"):
+        private = private_folder(self._folder / folder)
+        for old in private.glob("[!.]*"):
             if self._is_expired(old):
                 old.unlink(missing_ok=True)
-        write_private(place / name, f"{expires} {user_id}".encode())
+        write_private(private / name, f"{expires} {user_id}".encode())
 
     def _is_expired(self, link: Path) -> bool:
         return self._link(link)[0] <= self._clock()

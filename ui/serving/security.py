@@ -198,7 +198,7 @@ class Guard:
                     await self._app(scope, receive, marked)
                     return
                 scope[ACTOR] = actor
-                with acting_as(actor), self._bodies.received(receive, self._rules.max_bytes(path)) as limited:
+                with acting_as(actor), self._bodies.limit(receive, self._rules.max_bytes(path)) as limited:
                     await self._app(scope, limited, marked)
                 return
         except RefusedError as refusal:
@@ -357,11 +357,11 @@ class Bodies:
         self._num_free = max_bytes
 
     @contextmanager
-    def received(self, receive: Receive, most: int) -> Iterator[Receive]:
+    def limit(self, receive: Receive, most: int) -> Iterator[Receive]:
         """The same messages, until they carry more bytes than are allowed to one body, or to all."""
         num_bytes = num_held = 0
 
-        async def limited() -> Message:
+        async def receive_limited() -> Message:
             nonlocal num_bytes, num_held
             message = await receive()
             size = len(message.get("body", b""))
@@ -379,7 +379,7 @@ class Bodies:
             return message
 
         try:
-            yield limited
+            yield receive_limited
         finally:
             self._num_free += num_held
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tomllib
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import Problem
-from engine.extras import require_extras
+from engine.plugins import require_extras
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +86,6 @@ def _serve(settings: Settings) -> None:
     from starlette.middleware import Middleware
     from streamlit.starlette import App
 
-    from ui.serving import heap
     from ui.serving.http_limits import use_limits
     from ui.serving.security import Guard, studio_rules
     from workbench.access.actor import set_source
@@ -93,7 +93,8 @@ def _serve(settings: Settings) -> None:
     # It guards every response of Streamlit: pages, web socket, uploads, media, static files.
     guard = Middleware(Guard, settings=settings, rules=studio_rules(settings))
     set_source(studio_actor(settings))
-    heap.settle()
+    gc.collect()
+    gc.freeze()  # what is imported stays: with it, searches for garbage take longer (benchmarks/registry.py)
     use_limits()
     App(SCRIPT, middleware=[guard]).run(config=options(settings))
 

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from engine.subprocesses import python_command
+from engine.device import python_command
 
 STABLE_SECONDS = 20.0  # a process that ran this long did start: its crashes are counted from 0
 MAX_QUICK_CRASHES = 3

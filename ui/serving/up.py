@@ -14,9 +14,8 @@ from shutil import which
 from threading import Event, Thread
 from typing import IO, Any
 
-from engine.device import process_environment
-from engine.extras import require_extras
-from engine.subprocesses import python_command, python_environment
+from engine.device import process_environment, python_command, python_environment
+from engine.plugins import require_extras
 from ui.addresses import (
     is_loopback,
     playground_address,

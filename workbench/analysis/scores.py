@@ -241,8 +241,7 @@ def document_losses(session: Session, storage: Storage, clustering: str, expert:
 
     Of each domain and split the scores of the most tokens count. Conversations have none: their blocks hold several.
     """
-    from engine.clusters.documents import load_documents
-    from engine.clusters.sources import as_ids, places_of
+    from engine.clusters.documents import as_ids, load_documents, places_of
     from engine.text.parquet_rows import read_ids
 
     files, row = clustering_files(session, storage, clustering), expert_row(session, expert)

@@ -113,7 +113,7 @@ def expert_facts(session: Session, row: Expert) -> ExpertFacts:
 def _domain(row: Domain) -> DomainFacts:
     source = row.corpus.source
     name = source.removeprefix(_DATASET).partition(",")[0] if source.startswith(_DATASET) else ""
-    dataset = DatasetSource.parse(name).place
+    dataset = DatasetSource.parse(name).dataset
     return DomainFacts(row.name, row.num_documents, row.num_words, row.num_bytes, row.corpus.licence, dataset)
 
 
@@ -162,8 +162,7 @@ def is_of_first_rule(session: Session, row: Expert) -> bool:
 def old_masks(session: Session, storage: Storage, name: str) -> str:
     """What an expert's card says where the first rule masked otherwise than the present one; else empty."""
     from engine.errors import EngineError
-    from engine.text.chat.own_template import template_folder
-    from engine.text.chat.template import load_chat_template
+    from engine.text.chat.template import load_chat_template, template_folder
     from engine.text.tokenizer import load_tokenizer
 
     row = expert_row(session, name)

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, case, delete, exists, or_, select, update
 from sqlalchemy.orm import Session
 
-from engine.gpus import Gpu
+from engine.device import Gpu
 from workbench.answers.cards import DeviceCard, DeviceHolder, DeviceTenantCard
 from workbench.errors import BadSpecError, DevicesBusyError
 from workbench.kinds.kind import kind_named

@@ -98,7 +98,7 @@ class ImportCorpus(Spec):
     def _one_source(self) -> ImportCorpus:
         if sum(map(bool, (self.path, self.dataset, self.local_source))) != 1:
             raise ValueError("give exactly one of path, dataset and local_source")
-        if (name := DatasetSource.parse(self.dataset).place) in dataset_formats():
+        if (name := DatasetSource.parse(self.dataset).dataset) in dataset_formats():
             raise ValueError(f"{name} is a kind of file, not the name of a data set: give its path")
         if self.dataset_split != "train" and self.local_source:
             raise ValueError("only a data set has a split to choose: text of this machine is split here")
@@ -110,7 +110,7 @@ class ImportCorpus(Spec):
 
     def local_paths(self) -> list[str]:
         # The library of data sets reads a folder of this machine where its name is one.
-        place = Path(DatasetSource.parse(self.dataset).place)
+        place = Path(DatasetSource.parse(self.dataset).dataset)
         is_local = place.is_absolute() or ".." in place.parts or (bool(self.dataset) and place.exists())
         return super().local_paths() + ([absolute(str(place))] if is_local else [])
 

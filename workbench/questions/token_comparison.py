@@ -152,7 +152,7 @@ def _text(
 
 
 def _template_folder(storage: Storage, expert: Expert) -> Path:
-    from engine.text.chat.own_template import template_folder
+    from engine.text.chat.template import template_folder
 
     return template_folder(storage.path(expert.base_id), storage.path(expert.artifact_id))
 

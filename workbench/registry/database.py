@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Engine, create_engine, event, exc, inspect, make_url, text
 from sqlalchemy.orm import Session
 
-from engine.extras import install_line
+from engine.plugins import install_line
 from workbench.access import audit
 from workbench.access.actor import Role, require
 from workbench.errors import DiskFullError, NoRegistryError, RegistryUnavailableError, StorageError

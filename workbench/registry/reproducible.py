@@ -33,7 +33,7 @@ def reproducible_from(session: Session, expert: Expert) -> str:
 
 
 def describe_environment(environment: Mapping[str, Any]) -> str:
-    """What bits depend on besides the input, as `engine.environment.Environment` records it."""
+    """What bits depend on besides the input, as `engine.device.Environment` records it."""
     versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
     threads, processes = pluralize(environment["threads"], "thread"), environment["processes"] or 1
     return (

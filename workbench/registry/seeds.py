@@ -46,8 +46,7 @@ class SeedText:
 def seed_text(session: Session, storage: Storage, name: str) -> SeedText:
     """How a seed model reads and ends texts, from the files that it was stored with."""
     from engine.errors import ChatTemplateError
-    from engine.text.chat.own_template import stop_ids
-    from engine.text.chat.template import load_chat_template
+    from engine.text.chat.template import load_chat_template, stop_ids
     from engine.text.tokenizer import load_tokenizer
 
     row = seed_row(session, name)

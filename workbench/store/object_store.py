@@ -18,8 +18,8 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from engine.extras import require_extras
 from engine.files import MANIFEST, aside_pattern, new_file, new_folder, sha256_of
+from engine.plugins import require_extras
 from workbench.errors import StorageError, StoreFailedError
 
 ARTIFACTS = "artifacts"  # in a store: folders named by artifacts

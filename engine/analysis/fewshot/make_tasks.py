@@ -15,7 +15,7 @@ from engine.analysis.fewshot.tasks import TEMPLATE
 from engine.errors import CorpusError
 from engine.files import new_folder
 from engine.text.dataset_source import DatasetSource
-from engine.text.records import names_of
+from engine.text.streams import names_of
 
 LEAST = 8  # examples of each label, half of them demonstrations
 MOST_ROWS = 600_000  # of one split that are looked at: all of DBPedia, whose rows are sorted by their label
@@ -128,7 +128,7 @@ def download_task(name: str, folder: Path, *, most: int) -> DatasetSource:
     drawn: dict[str, list[Pair]] = {}
     for split in dict.fromkeys(task.splits.values()):
         parts = [part for part in _PARTS if task.splits[part] == split]
-        of_split = DatasetSource(source.place, source.config, source.revision, split)
+        of_split = DatasetSource(source.dataset, source.config, source.revision, split)
         rows = _drawn(_labelled(of_split, task), most * len(parts))
         drawn |= {part: rows[place :: len(parts)] for place, part in enumerate(parts)}
     if missing := [part for part in _PARTS if not drawn[part]]:

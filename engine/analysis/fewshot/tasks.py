@@ -16,8 +16,7 @@ from typing import Any
 from engine.errors import CorpusError
 from engine.text.corpus import checked_text, label_of
 from engine.text.formats import read_records
-from engine.text.records import Record, names_of
-from engine.text.streams import TextFile, find_files, printable
+from engine.text.streams import Record, TextFile, find_files, names_of, printable
 
 TEMPLATE = "Text: {text}\nLabel: {label}"  # ours: the paper prints none
 MAX_EXAMPLES = 200_000  # of one file: they are held in memory

@@ -13,27 +13,18 @@ if TYPE_CHECKING:
     from engine.events import Progress
 
 
-def _balanced(vectors_ND: Floats, config: ClusterConfig) -> Iterator[Progress | Clusters]:
-    from engine.clusters.balanced_assignment import balanced_assignment
-    from engine.clusters.kmeans import kmeans
+def _find(vectors_ND: Floats, config: ClusterConfig) -> Iterator[Progress | Clusters]:
+    """Finds clusters by the method of the config; imports torch only now."""
+    from engine.clusters import kmeans
 
-    return kmeans(vectors_ND, config, balanced_assignment)
-
-
-def _random(vectors_ND: Floats, config: ClusterConfig) -> Iterator[Progress | Clusters]:
-    from engine.clusters.kmeans import random_clusters
-
-    return random_clusters(vectors_ND, config)
-
-
-def _unbalanced(vectors_ND: Floats, config: ClusterConfig) -> Iterator[Progress | Clusters]:
-    from engine.clusters.kmeans import kmeans, nearest_assignment
-
-    return kmeans(vectors_ND, config, nearest_assignment)
+    if config.method == "random":
+        return kmeans.random_clusters(vectors_ND, config)
+    assign = kmeans.balanced_assignment if config.method == "balanced" else kmeans.nearest_assignment
+    return kmeans.kmeans(vectors_ND, config, assign)
 
 
 CLUSTERER = (
-    ClustererType("balanced", "sizes differ by at most one", _balanced),
-    ClustererType("random", "by lot", _random, is_random=True),
-    ClustererType("unbalanced", "plain k-means", _unbalanced),
+    ClustererType("balanced", "sizes differ by at most one", _find),
+    ClustererType("random", "by lot", _find, is_random=True),
+    ClustererType("unbalanced", "plain k-means", _find),
 )

@@ -22,11 +22,6 @@ class Embedding:
     vectors_ND: Vectors
     is_blank_N: NDArray[np.bool_]
 
-    @property
-    def num_blank(self) -> int:
-        """The number of blank documents."""
-        return int(self.is_blank_N.sum())
-
 
 class Embedder(ABC, Generic[State]):
     """Turns texts into vectors, at once or piece by piece.

@@ -87,15 +87,15 @@ class TfidfEmbedder(Embedder[GrowingText]):
 
     def extend(self, state: GrowingText, piece: str) -> GrowingText:
         ended, tail = split_open(state.tail + piece)
-        return self._with_words(replace(state, tail=tail), words(ended, self.config.numbers))
+        return self._add_counts(replace(state, tail=tail), words(ended, self.config.numbers))
 
     def vector(self, state: GrowingText) -> Vectors:
-        state = self._with_words(state, [word_of(state.tail, self.config.numbers)])
+        state = self._add_counts(state, [word_of(state.tail, self.config.numbers)])
         length = np.sqrt(state.squared_length)
         vector_D: Vectors = self._scale(state.sum_D[None] / length if length else state.sum_D[None])[0]
         return vector_D
 
-    def _with_words(self, state: GrowingText, added: Iterable[str]) -> GrowingText:
+    def _add_counts(self, state: GrowingText, added: Iterable[str]) -> GrowingText:
         """The state with more words, whose counts are copied once; unknown words change nothing."""
         numbers = [number for word in added if (number := self._number.get(word)) is not None]
         if not numbers:
@@ -162,15 +162,15 @@ def fit_tfidf(
             BY_HIDDEN_STATES,
         )
     if not numbers:
-        yield _without_words(config)
+        shapes = {"idf_W": (0,), "components_WD": (0, 1), "mean_D": (1,), "deviation_D": (1,)}
+        yield TfidfEmbedder(config, [], {name: np.ones(shape, dtype=np.float32) for name, shape in shapes.items()})
         return
     yield Progress(len(rows), len(rows), "documents", "computing the SVD of their words")
-    yield _fit(*_most_frequent(numbers, _matrix(rows, len(numbers)), config.max_words), config)
-
-
-def _without_words(config: TfidfConfig) -> TfidfEmbedder:
-    shapes = {"idf_W": (0,), "components_WD": (0, 1), "mean_D": (1,), "deviation_D": (1,)}
-    return TfidfEmbedder(config, [], {name: np.ones(shape, dtype=np.float32) for name, shape in shapes.items()})
+    counts_NW = _matrix(rows, len(numbers))
+    totals_W = np.asarray(counts_NW.sum(0)).ravel()
+    most_frequent = heapq.nsmallest(config.max_words, numbers, key=lambda word: (-totals_W[numbers[word]], word))
+    vocabulary = sorted(most_frequent)
+    yield _fit(vocabulary, counts_NW[:, [numbers[word] for word in vocabulary]], config)
 
 
 def _fit(vocabulary: list[str], counts_NW: Any, config: TfidfConfig) -> TfidfEmbedder:
@@ -192,13 +192,6 @@ def _fit(vocabulary: list[str], counts_NW: Any, config: TfidfConfig) -> TfidfEmb
         "deviation_D": np.where(deviation_D > NOTHING, deviation_D, 1),
     }
     return TfidfEmbedder(config, vocabulary, {name: tensor.astype(np.float32) for name, tensor in tensors.items()})
-
-
-def _most_frequent(numbers: Mapping[str, int], counts_NW: Any, max_words: int) -> tuple[list[str], Any]:
-    """The most frequent words in alphabetical order, and their columns."""
-    totals_W = np.asarray(counts_NW.sum(0)).ravel()
-    vocabulary = sorted(heapq.nsmallest(max_words, numbers, key=lambda word: (-totals_W[numbers[word]], word)))
-    return vocabulary, counts_NW[:, [numbers[word] for word in vocabulary]]
 
 
 def _count(text: str, numbers: Numbers, number_of: Callable[[str], int | None]) -> Row:
@@ -255,11 +248,11 @@ def word_of(run: str, numbers: Numbers) -> str:
     if run[0].isdigit():
         return NUMBER if numbers == "token" else ""
     word = run.lower()
-    return "" if word in _stop_words() else word
+    return "" if word in _english_stop_list() else word
 
 
 @cache
-def _stop_words() -> frozenset[str]:
+def _english_stop_list() -> frozenset[str]:
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS  # imported late: a second, for every job with a gate
 
     return frozenset(ENGLISH_STOP_WORDS)

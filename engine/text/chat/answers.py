@@ -92,9 +92,9 @@ def encode_rendered(tokenizer: Tokenizer, text: str) -> list[TemplateToken]:
     for start, piece, is_marked in _split_at_marks(text):
         ids, offsets = tokenizer.encode_with_offsets(piece, control_tokens=not is_marked, continues=start > 0)
         if is_marked and tokenizer.control_ids.intersection(ids):  # a control token that is not special
-            for place, character in enumerate(piece, start):  # so that no token is of several characters
+            for position, character in enumerate(piece, start):  # so that no token is of several characters
                 ids, _ = tokenizer.encode_with_offsets(character, control_tokens=False, continues=True)
-                tokens += [TemplateToken(id, place, place + 1) for id in ids]
+                tokens += [TemplateToken(id, position, position + 1) for id in ids]
         else:
             tokens += [TemplateToken(id, start + a, start + b) for id, (a, b) in zip(ids, offsets, strict=True)]
     return tokens
@@ -145,7 +145,7 @@ class Locator:
 
     render: Render
     special: Sequence[str]
-    place: str
+    template_name: str
 
     def answers(
         self, messages: Sequence[Message], text: str, tokens: Sequence[TemplateToken], control: frozenset[int]
@@ -279,15 +279,15 @@ class Locator:
 
     def _order_error(self, number: int) -> ChatTemplateError:
         return ChatTemplateError(
-            f"The chat template of {self.place} writes the first {number} messages differently when others "
+            f"The chat template of {self.template_name} writes the first {number} messages differently when others "
             "follow, so it cannot be seen where the answer begins.",
             "Mark the answers in the template by {% generation %} and {% endgeneration %}.",
         )
 
     def _refusal(self, number: int, why: str) -> ChatTemplateError:
         return ChatTemplateError(
-            f"The answer in message {number + 1} cannot be located in what the chat template of {self.place} writes: "
-            f"{why}.",
+            f"The answer in message {number + 1} cannot be located in what the chat template of {self.template_name} "
+            f"writes: {why}.",
             "Remove the conversation, or mark the answers in the template by {% generation %} and {% endgeneration %}.",
         )
 

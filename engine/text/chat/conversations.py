@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from engine.errors import CorpusError, NextStep
 from engine.foreign_files import short
-from engine.text.records import valid_text
+from engine.text.streams import valid_text
 
 Message = dict[str, Any]  # role, content, and `counts`: False on an answer that is not learned
 

@@ -2,6 +2,7 @@
 
 Ids equal those of transformers' `apply_chat_template`, but for one thing: a message that contains the text of a special
 token (`<|im_end|>`) keeps it as ordinary characters, so that nobody can end a turn or begin one in another's name.
+An expert that was trained with another template than its base's has it in its own folder.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ChatTemplateError
+from engine.files import EXPERT_CARD
 from engine.foreign_files import read_object, read_text, short
 from engine.text.blocks import MASK_RULE
 from engine.text.chat.answers import (
@@ -34,10 +36,10 @@ from engine.text.chat.answers import (
 )
 from engine.text.chat.conversations import COUNTS
 from engine.text.chat.template_process import NotRenderedError, Rendered, render
-from engine.text.tokenizer import Tokenizer, text_after
+from engine.text.tokenizer import Tokenizer, load_tokenizer, text_after
 
-_FILE, _OLDER, _CONFIG = "chat_template.jinja", "chat_template.json", "tokenizer_config.json"
-_TOKENS = "special_tokens_map.json"
+TEMPLATE, _OLDER, _CONFIG = "chat_template.jinja", "chat_template.json", "tokenizer_config.json"
+_TOKENS, _GENERATION = "special_tokens_map.json", "generation_config.json"
 _ARGUMENTS = ("messages", "tools", "documents", "chat_template", "conversations")  # not names of tokens
 _MAX_BYTES = 16 << 20
 _QUESTION, _REPLY = "Is it so?", "It is so indeed."
@@ -58,11 +60,11 @@ _Span = TypeVar("_Span")
 class ChatTemplate:
     """The chat template of one model. `special_tokens` are the texts by name that the template may refer to."""
 
-    def __init__(self, source: str, special_tokens: Mapping[str, str], place: str = "this model") -> None:
+    def __init__(self, source: str, special_tokens: Mapping[str, str], name: str = "this model") -> None:
         self.source = source
         self._values: dict[str, Any] = {}  # of other variables
         self.special_tokens = dict(special_tokens)
-        self._place = place
+        self._name = name
         self._with_json = lru_cache(maxsize=16)(self._copy_with)  # each finds once where its answers end
         self._reply_ends: dict[str, tuple[tuple[int, ...], tuple[int, ...], int | None]] = {}
 
@@ -71,7 +73,7 @@ class ChatTemplate:
         return self._with_json(json.dumps(values)) if values else self
 
     def _copy_with(self, values: str) -> ChatTemplate:
-        template = ChatTemplate(self.source, self.special_tokens, self._place)
+        template = ChatTemplate(self.source, self.special_tokens, self._name)
         template._values = json.loads(values)
         return template
 
@@ -96,7 +98,8 @@ class ChatTemplate:
         self, tokenizer: Tokenizer, messages: Sequence[Message], add_generation_prompt: bool
     ) -> tuple[ChatTemplate, Sequence[Message], Rendered, list[TemplateToken]]:
         """The tokens of a conversation, and what they are of. Only the template writes control tokens, no message."""
-        template = self._with_harmless_values(tokenizer)
+        [values] = self._harmless(tokenizer, [self._values])  # a value is also somebody's text
+        template = self if values == self._values else self.with_values(values)
         marked = template._harmless(tokenizer, messages)
         rendered = template._render(marked, add_generation_prompt)
         return template, marked, rendered, encode_rendered(tokenizer, rendered.text)
@@ -113,13 +116,13 @@ class ChatTemplate:
 
     def _user_begins(self, messages: Sequence[Message], text: str) -> int:
         """Where in a prompt the words of the first user begin; negative where there are none."""
-        place = next((i for i, one in enumerate(messages) if one.get("role") == "user"), None)
-        if place is None or not isinstance(content := messages[place].get("content"), str):
+        number = next((i for i, one in enumerate(messages) if one.get("role") == "user"), None)
+        if number is None or not isinstance(content := messages[number].get("content"), str):
             return -1
         for words in filter(None, (content, content.strip())):  # many templates strip it
             if text.count(words) == 1:
                 return text.index(words)
-        marked = [*messages[:place], {**messages[place], "content": f"{BEGINS}{content}"}, *messages[place + 1 :]]
+        marked = [*messages[:number], {**messages[number], "content": f"{BEGINS}{content}"}, *messages[number + 1 :]]
         return self._render(marked, True).text.find(BEGINS)
 
     def encode_answers(
@@ -159,7 +162,7 @@ class ChatTemplate:
             return answers
         if len(answers) != len(is_counted):
             raise ChatTemplateError(
-                f"The chat template of {self._place} does not mark each answer once, so none can be excluded from the "
+                f"The chat template of {self._name} does not mark each answer once, so none can be excluded from the "
                 "loss.",
                 "Remove the marks of what to learn, or choose a model with another chat template.",
             )
@@ -192,11 +195,11 @@ class ChatTemplate:
             values = {**self.special_tokens, **self._values}
             rendered = render(self.source, plain, values, opens_answer=add_generation_prompt)
         except NotRenderedError as error:
-            problem = f"The chat template of {self._place} cannot write this conversation: {short(error).rstrip('.')}."
+            problem = f"The chat template of {self._name} cannot write this conversation: {short(error).rstrip('.')}."
             raise ChatTemplateError(problem, _CHANGE) from None
         if loses_marks(rendered.text, [*plain, self._values]):
             raise ChatTemplateError(
-                f"The chat template of {self._place} writes the text of a control token as Python writes an object.",
+                f"The chat template of {self._name} writes the text of a control token as Python writes an object.",
                 "Remove that text, or choose a model with another chat template.",
             )
         return rendered
@@ -205,11 +208,6 @@ class ChatTemplate:
         texts = {tokenizer.written(id) for id in tokenizer.special_ids | self._ends_or_none(tokenizer)} - {""}
         pattern = re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)) or "(?!)")
         return [harmless(message, pattern) for message in messages]
-
-    def _with_harmless_values(self, tokenizer: Tokenizer) -> ChatTemplate:
-        """This template, or one whose values cannot write a control token either: a value is also somebody's text."""
-        [values] = self._harmless(tokenizer, [self._values])
-        return self if values == self._values else self.with_values(values)
 
     def limits(self, tokenizer: Tokenizer, stops: frozenset[int]) -> list[str]:
         """What a training by this template cannot teach, as sentences; `stops` end answers, as do its own tokens."""
@@ -245,7 +243,7 @@ class ChatTemplate:
     @cached_property
     def _locator(self) -> Locator:
         special = [text for text in self.special_tokens.values() if text]
-        return Locator(lambda *given: self._render(*given, also_none=True).text, special, self._place)
+        return Locator(lambda *given: self._render(*given, also_none=True).text, special, self._name)
 
     def _ends_of_a_reply(self, tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...], int | None]:
         """The control tokens after a last answer; the one that ends an earlier answer; the first after the last one.
@@ -255,7 +253,7 @@ class ChatTemplate:
         if tokenizer.sha256 not in self._reply_ends:
             text = self.render(_TALK[:2])
             if (begin := text.rfind(_REPLY)) < 0:
-                raise ChatTemplateError(f"The chat template of {self._place} leaves out the answer.", _REPAIR)
+                raise ChatTemplateError(f"The chat template of {self._name} leaves out the answer.", _REPAIR)
             after = [one.id for one in encode_rendered(tokenizer, text) if one.start >= begin + len(_REPLY)]
             written = [id for id in after if id in tokenizer.control_ids]
             last = written
@@ -286,36 +284,46 @@ class ChatTemplate:
         return text.partition(_QUESTION)[2].rpartition(_REPLY)[0]
 
 
-def load_chat_template(folder: Path, place: str = "") -> ChatTemplate | None:
+def load_chat_template(folder: Path, shown_name: str = "") -> ChatTemplate | None:
     """The chat template of a model's folder; None if it has none. Nothing of it is run.
 
-    Errors of rendering name its `place`, or else the folder.
+    Errors of rendering say `shown_name`, or else the folder.
     """
-    source = read_text(folder, _FILE, _MAX_BYTES, ChatTemplateError)
-    for name in (_CONFIG, _OLDER):  # as AutoTokenizer, which does not know the last place: older processors wrote it
+    source = read_text(folder, TEMPLATE, _MAX_BYTES, ChatTemplateError)
+    for name in (
+        _CONFIG,
+        _OLDER,
+    ):  # as AutoTokenizer, which does not know the last place: older processors wrote it
         if source is None:
             value = (read_object(folder, name, _MAX_BYTES, ChatTemplateError) or {}).get("chat_template")
             source = None if value is None else _default(value, folder / name)
-    return None if source is None else ChatTemplate(source, _special_tokens(folder), place or str(folder))
+    return None if source is None else ChatTemplate(source, _special_tokens(folder), shown_name or str(folder))
 
 
-def turn_ends_of(folder: Path, tokenizer: Tokenizer) -> frozenset[int]:
-    """The tokens that end a turn of a model; none without a template, or with one that cannot be rendered."""
+def turn_ends_of(folder: Path, tokenizer: Tokenizer, *, with_eos: bool = False) -> frozenset[int]:
+    """The tokens that end a turn of a model; none without a template, or with one that cannot be rendered.
+
+    `with_eos` adds the EOS token that the template is given.
+    """
     try:
         template = load_chat_template(folder)
     except ChatTemplateError:  # it says so to whoever asks for a conversation; texts can be continued nevertheless
         return frozenset()
-    return template._ends_or_none(tokenizer) if template else frozenset()
+    if template is None:
+        return frozenset()
+    named = template.special_tokens.get("eos_token", "") if with_eos else ""
+    ids = tokenizer.encode(named, control_tokens=True) if named else []
+    return template._ends_or_none(tokenizer) | frozenset(ids if len(ids) == 1 else ())
 
 
-def _default(value: Any, place: Path) -> str:
+def _default(value: Any, path: Path) -> str:
     """The template of a configuration: a text, or the one of several that is named `default`."""
     if isinstance(value, list):
         value = {one.get("name"): one.get("template") for one in value if isinstance(one, dict)}
     if isinstance(value, dict):
         value = value.get("default")
     if not isinstance(value, str):
-        raise ChatTemplateError(f"chat_template in {place} is not a text and names no default template.", _REPAIR)
+        raise ChatTemplateError(f"chat_template in {path} is not a text and names no default template.", _REPAIR)
     return value
 
 
@@ -329,3 +337,66 @@ def _special_tokens(folder: Path) -> dict[str, str]:
         named |= extra
     texts = {name: one.get("content") if isinstance(one, dict) else one for name, one in named.items()}
     return {name: text for name, text in texts.items() if isinstance(text, str) and name not in _ARGUMENTS}
+
+
+def template_folder(base: Path, expert: Path) -> Path:
+    """The folder of an expert's chat template: its own where it has one, else its base's."""
+    return expert if (expert / EXPERT_CARD).is_file() and (expert / TEMPLATE).is_file() else base
+
+
+def own_template(seed: Path, folder: Path) -> ChatTemplate | None:
+    """The chat template of another tool's folder; None where it has none, or one that writes as the seed's does."""
+    own, of_seed = load_chat_template(folder), load_chat_template(seed)
+    if own is None:
+        return None
+    tokens = {**(of_seed.special_tokens if of_seed else {}), **own.special_tokens}
+    template = ChatTemplate(own.source, tokens, str(folder))
+    return None if of_seed is not None and of_seed.sha256 == template.sha256 else template
+
+
+def save_template(template: ChatTemplate, expert: Path) -> None:
+    """Writes a template, with the special tokens that it names, into an expert's folder."""
+    (expert / TEMPLATE).write_text(template.source, encoding="utf-8")
+    _write(expert / _CONFIG, dict(sorted(template.special_tokens.items())))
+
+
+def stop_ids(tokenizer: Tokenizer, base: Path, template: Path) -> frozenset[int]:
+    """The tokens that end an answer: those of a base, and those of the folder of its expert's chat template.
+
+    `template` is that of `template_folder`. An expert's own folder need not name a token.
+    """
+    of_base = tokenizer.stop_ids_of(base) | turn_ends_of(base, tokenizer)
+    return of_base if template == base else of_base | turn_ends_of(template, tokenizer, with_eos=True)
+
+
+def copy_template(expert: Path, target: Path) -> None:
+    """Puts an expert's own chat template, if it has one, into the folder of what is made of it.
+
+    A tokenizer there gets the special tokens that go with it, a model the end of its turns.
+    """
+    template = load_chat_template(expert) if template_folder(target, expert) == expert else None
+    if template is None:
+        return
+    (target / TEMPLATE).write_text(template.source, encoding="utf-8")
+    file = target / _CONFIG
+    config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    written = {name: one.get("content") if isinstance(one, dict) else one for name, one in config.items()}
+    changed = {name: text for name, text in template.special_tokens.items() if written.get(name) != text}
+    changed |= {"chat_template": template.source} if "chat_template" in config else {}
+    _write(file, config | changed)
+    add_turn_ends(target)
+
+
+def add_turn_ends(folder: Path) -> None:
+    """Adds what ends a turn of a model's chat template, and its EOS token, to the tokens at which other tools stop."""
+    if not (folder / _GENERATION).is_file():
+        return
+    config = json.loads((folder / _GENERATION).read_text(encoding="utf-8"))
+    named = config.get("eos_token_id")
+    ids = named if isinstance(named, list) else [] if named is None else [named]
+    if more := sorted(turn_ends_of(folder, load_tokenizer(folder), with_eos=True) - {*ids}):
+        _write(folder / _GENERATION, config | {"eos_token_id": [*ids, *more]})
+
+
+def _write(file: Path, values: dict[str, Any]) -> None:
+    file.write_text(json.dumps(values, indent=1, ensure_ascii=False), encoding="utf-8")

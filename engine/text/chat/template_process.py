@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.subprocesses import python_command, python_environment
+from engine.device import python_command, python_environment
 
 MAX_SECONDS = 10.0  # of one conversation, which takes about a millisecond
 MAX_CHARACTERS = 1 << 22  # of what a template writes

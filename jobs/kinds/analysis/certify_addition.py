@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -18,7 +18,6 @@ from workbench.analysis.changes.additions import (
     Addition,
     BesideParent,
     MeasuredChange,
-    Recorded,
     addition_of,
     beside_parent,
     changes,
@@ -27,15 +26,6 @@ from workbench.analysis.changes.additions import (
 from workbench.analysis.perplexity_tables import measure_for
 from workbench.kinds.analysis import CertifyAddition
 from workbench.registry.reports import register_report
-
-
-@dataclass(frozen=True)
-class _CheckedFolder:
-    """A folder after every byte of it was hashed."""
-
-    recorded: Recorded
-    num_files: int
-    faults: list[str]
 
 
 def run(work: Work, spec: CertifyAddition) -> JobRun:
@@ -49,9 +39,9 @@ def run(work: Work, spec: CertifyAddition) -> JobRun:
         block_size, max_tokens = measure_for(session, spec.mixture, spec.split, spec.block_size, spec.max_tokens)
     measure: dict[str, Any] = {"split": spec.split, "block_size": block_size, "max_tokens": max_tokens}
     checked = yield from _check_folders(added)
-    older = [folder for folder in checked if folder.recorded.before]
-    faults = [fault for folder in older for fault in folder.faults]
-    later = [fault for folder in checked if not folder.recorded.before for fault in folder.faults]
+    older = [folder for folder in checked if folder["recorded_before"]]
+    faults = [fault for folder in older for fault in folder["faults"]]
+    later = [fault for folder in checked if folder not in older for fault in folder["faults"]]
     num_tensors = 0
     measured: list[MeasuredChange] = []
     beside: list[BesideParent] = []
@@ -67,7 +57,7 @@ def run(work: Work, spec: CertifyAddition) -> JobRun:
         with work.reading() as session:
             measured = changes(session, work.storage, spec.mixture, spec.expert, **measure)
             beside = beside_parent(session, spec.expert, **measure)
-    num_files = sum(folder.num_files for folder in older)
+    num_files = sum(folder["num_files"] for folder in older)
     summary = {
         "expert": spec.expert,
         "mixture": spec.mixture,
@@ -78,7 +68,7 @@ def run(work: Work, spec: CertifyAddition) -> JobRun:
         **summary,
         "base_sha256": str(added.base.kept.sha256)[:12],
         "num_tensors": num_tensors,
-        "folders": [_folder_json(folder) for folder in checked],
+        "folders": checked,
         "split": spec.split,
         "block_size": block_size,
         "domains": [{**asdict(change), "change_percent": change.percent} for change in measured],
@@ -94,23 +84,23 @@ def run(work: Work, spec: CertifyAddition) -> JobRun:
     return register
 
 
-def _check_folders(added: Addition) -> Events[list[_CheckedFolder]]:
-    """Hashes every folder again and compares it with its manifest and the registry."""
+def _check_folders(added: Addition) -> Events[list[dict[str, Any]]]:
+    """Hashes every folder again and compares it with its manifest and the registry; gives each as JSON.
+
+    The hash is that of the manifest, which holds the hashes of all files.
+    """
     checked, folders = [], [added.base, *added.others, *added.beside]
     for number, folder in enumerate(folders, 1):
         faults_by_name = faults_in(folder.kept.folder, folder.kept.sha256)
         faults = [f"{name} of {folder.what} {fault}" for name, fault in faults_by_name]
-        checked.append(_CheckedFolder(folder, 0 if faults else folder.kept.num_files(), faults))
+        checked.append(
+            {
+                "what": folder.what,
+                "num_files": 0 if faults else folder.kept.num_files(),
+                "sha256": str(folder.kept.sha256)[:12],
+                "recorded_before": folder.before,
+                "faults": faults,
+            }
+        )
         yield Progress(number, len(folders), "folders", "hashing existing files", is_first=True)
     return checked
-
-
-def _folder_json(folder: _CheckedFolder) -> dict[str, Any]:
-    """A checked folder as JSON. The hash is that of the manifest, which holds the hashes of all files."""
-    return {
-        "what": folder.recorded.what,
-        "num_files": folder.num_files,
-        "sha256": str(folder.recorded.kept.sha256)[:12],
-        "recorded_before": folder.recorded.before,
-        "faults": folder.faults,
-    }

@@ -29,7 +29,7 @@ from engine.inference.ensemble import Ensemble
 from engine.mixing.posterior import PosteriorGate
 from engine.statistics.estimates import LEVEL
 from engine.text.blocks import Tokens
-from engine.text.chat.own_template import template_folder
+from engine.text.chat.template import template_folder
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.resume_guard import report_reproducible_from
@@ -70,10 +70,10 @@ def run(work: Work, spec: CertifyRemoval) -> JobRun:
                 register_scores(session, work, scores)
     with work.reading() as session:
         rows = [_row(session, work, spec, domain, domain in long_enough) for domain in folders]
-    comparison = _Comparison(work, spec, inputs, rows[0], pieces)
+    comparison = _MixtureComparison(work, spec, inputs, rows[0], pieces)
     blocks, outputs = yield from comparison.with_expert(list(folders.values()))
     identity = yield from comparison.never_loaded(blocks)
-    outputs |= yield from comparison.retrained()
+    outputs |= yield from comparison.continue_retrained()
     findings = _findings(spec, inputs, rows, identity, compare(outputs, pieces), pieces)
     findings["reproducible_from"] = report_reproducible_from(work)
 
@@ -145,7 +145,7 @@ def _row(session: Session, work: Work, spec: CertifyRemoval, domain: str, is_lon
 
 
 @dataclass(frozen=True)
-class _Comparison:
+class _MixtureComparison:
     """The mixtures of a certificate, loaded one after another: no two are in memory together.
 
     Every mixture weighs its experts by the prior of the removed expert's domain, as in the table.
@@ -181,7 +181,7 @@ class _Comparison:
         models = self._load({base: experts for base, experts in files.items() if experts})
         return (yield from forward_progress(compare_bits(models, without, gate, blocks, self.work.folder)))
 
-    def retrained(self) -> Events[dict[str, Tensor]]:
+    def continue_retrained(self) -> Events[dict[str, Tensor]]:
         """Continues the pieces with the mixture that was trained without the domain; empty if there is none."""
         if not self.inputs.retrained:
             return {}

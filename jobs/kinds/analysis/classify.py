@@ -62,7 +62,7 @@ class ClassificationInputs:
     mixture_id: str
     plan: GenerationPlan
     beside: tuple[PlannedExpert, ...]
-    words: Mapping[int, ClusterLabel]
+    labels: Mapping[int, ClusterLabel]
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -234,7 +234,7 @@ def _measure(
     spec: Classify, inputs: ClassificationInputs, prompts: _PromptSet, folders: Mapping[str, Path], nearness: _Nearness
 ) -> MeasuredEpisode:
     episode = prompts.make()
-    answered = partial(_answered, spec, prompts, episode, folders)
+    answered = partial(_read_answers, spec, prompts, episode, folders)
     squared_EN = nearness.squared_distances(episode.test)
     accuracies = compare_routings(
         answered([expert.id for expert in inputs.plan.experts]),
@@ -249,7 +249,7 @@ def _measure(
     return MeasuredEpisode(prompts, accuracies, others, shares_E)
 
 
-def _answered(
+def _read_answers(
     spec: Classify, prompts: _PromptSet, episode: Episode, folders: Mapping[str, Path], experts: Sequence[str]
 ) -> Answered:
     lengths_O = torch.tensor([len(option) for option in prompts.options])
@@ -346,13 +346,13 @@ def _clusters(seeds: Sequence[MeasuredEpisode], inputs: ClassificationInputs) ->
         return
     means_E = [fmean(of_expert) for of_expert in zip(*weighed, strict=True)]
     for index in sorted(range(len(means_E)), key=lambda index: -means_E[index])[:_TOP_CLUSTERS]:
-        words_of_cluster = inputs.words[clusters[index]]
+        label = inputs.labels[clusters[index]]
         yield {
             "expert": inputs.plan.experts[index].name,
             "share": means_E[index],
             "number": clusters[index],
-            "cluster": words_of_cluster.name,
-            "terms": list(words_of_cluster.terms),
+            "cluster": label.name,
+            "terms": list(label.terms),
         }
 
 

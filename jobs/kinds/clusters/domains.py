@@ -13,9 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from engine.clusters.documents import ClusteredDocuments, load_documents, load_mapped
+from engine.clusters.documents import (
+    ClusteredDocuments,
+    as_ids,
+    hex_of,
+    load_documents,
+    load_mapped,
+    places_of,
+    require_all,
+)
 from engine.clusters.map_polygons import lies_in_any
-from engine.clusters.sources import as_ids, hex_of, places_of, require_all
 from engine.clusters.umap_projection import load_map
 from engine.errors import CorpusError, EngineError
 from engine.events import Progress

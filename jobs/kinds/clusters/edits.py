@@ -11,14 +11,24 @@ from typing import Any
 import numpy as np
 from sqlalchemy.orm import Session
 
-from engine.clusters import edits
 from engine.clusters.artifact import open_clustering
 from engine.clusters.centroids import squared_distances
 from engine.clusters.config import ClusterConfig
-from engine.clusters.documents import ClusteredDocuments, load_documents
-from engine.clusters.edits import ClusterSplit, Edited
-from engine.clusters.fitting import Fitted, embed, find_apart, label_overlap, means, require_enough, words_of
-from engine.clusters.sources import write_sample
+from engine.clusters.documents import ClusteredDocuments, load_documents, write_sample
+from engine.clusters.fitting import (
+    ClusterSplit,
+    Edited,
+    Fitted,
+    embed,
+    find_apart,
+    label_overlap,
+    means,
+    merge_clusters,
+    pin_documents,
+    require_enough,
+    split_cluster,
+    words_of,
+)
 from engine.events import Progress
 from engine.text.split_names import SPLITS
 from jobs.attempt.work import Events, JobRun, Register, Work
@@ -41,7 +51,7 @@ def merge(work: Work, spec: MergeClusters) -> JobRun:
     opened = open_to_edit(work, spec.clustering)
     yield Progress(0, 1, "edits", "merging")
     numbers = [opened.files.number(cluster) for cluster in spec.clusters]
-    return store_edit(work, opened, edits.merge(opened.fitted, opened.documents, numbers))
+    return store_edit(work, opened, merge_clusters(opened.fitted, opened.documents, numbers))
 
 
 def pin(work: Work, spec: PinDocuments) -> JobRun:
@@ -49,7 +59,7 @@ def pin(work: Work, spec: PinDocuments) -> JobRun:
     opened = open_to_edit(work, spec.clustering)
     yield Progress(0, len(spec.documents), "documents", "pinning")
     chosen, cluster = opened.documents.numbers(spec.documents), opened.files.number(spec.cluster)
-    return store_edit(work, opened, edits.pin(opened.fitted, opened.documents, chosen, cluster))
+    return store_edit(work, opened, pin_documents(opened.fitted, opened.documents, chosen, cluster))
 
 
 def split(work: Work, spec: SplitCluster) -> JobRun:
@@ -64,7 +74,7 @@ def split(work: Work, spec: SplitCluster) -> JobRun:
     free = np.random.default_rng(spec.seed).permutation(np.flatnonzero(is_free_N[members_M]))[: spec.sample_size]
     require_enough(len(free), spec.num_clusters)
     part, num_divided = yield from _divide(table, opened.fitted, np.sort(free), spec)
-    return store_edit(work, opened, edits.split(opened.fitted, opened.documents, number, part), num_divided)
+    return store_edit(work, opened, split_cluster(opened.fitted, opened.documents, number, part), num_divided)
 
 
 def measures(documents: ClusteredDocuments, num_clusters: int, sources: Sequence[str]) -> dict[str, Any]:

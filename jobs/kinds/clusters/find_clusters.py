@@ -17,10 +17,19 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from engine.clusters.artifact import load_clustering, place
-from engine.clusters.documents import ClusteredDocuments, join, load_documents, load_mapped
+from engine.clusters.documents import (
+    ClusteredDocuments,
+    cut_documents,
+    draw,
+    join,
+    load_documents,
+    load_mapped,
+    read_shard,
+    training_ids,
+    write_sample,
+)
 from engine.clusters.embedders.hidden_states import embedder_of
 from engine.clusters.fitting import Fitted, fit, load_facts, require_enough, words_of
-from engine.clusters.sources import cut_documents, draw, read_shard, training_ids, write_sample
 from engine.clusters.umap_projection import FEWEST, Map, project
 from engine.errors import CorpusError, EngineError
 from engine.events import Event, Progress, forward_progress

@@ -17,7 +17,7 @@ from engine.methods.base import Method
 from engine.methods.registry import get_method
 from engine.models.expert_model import TrainableModel
 from engine.statistics.perplexity import perplexity_of
-from engine.text.chat.own_template import copy_template
+from engine.text.chat.template import copy_template
 from engine.text.tokenizer import Tokenizer
 from jobs.attempt.work import Events, Work
 from jobs.kinds.shared.resume_guard import mask_rule
@@ -68,12 +68,16 @@ def _mean_loss(losses: Mapping[str, float], domains: Sequence[DomainFiles]) -> f
     return fmean(known) if known else None
 
 
-def store_base(work: Work, method: Method, model: TrainableModel, tokenizer: Tokenizer) -> str:
-    """Stores the base as an artifact of the job and returns its id."""
+def store_base(
+    work: Work, method: Method, model: TrainableModel, tokenizer: Tokenizer, template: Path | None = None
+) -> str:
+    """Stores the base as an artifact of the job, with the chat template of a folder, and returns its id."""
     base_id = work.stable_id("base")
     with work.storage.new(base_id) as folder:
         method.save_base(model, folder)
         tokenizer.save(folder)
+        if template is not None:
+            copy_template(template, folder)
     return base_id
 
 

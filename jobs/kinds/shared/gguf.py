@@ -18,6 +18,7 @@ from typing import Any
 from engine.errors import ModelError
 from engine.events import Event, Note, Progress
 from engine.files import new_file
+from jobs.attempt.job_log import last_line
 from workbench.settings import Settings
 
 _PROGRAM = "convert_hf_to_gguf.py"
@@ -47,7 +48,7 @@ def convert(converter: Path, model: Path, target: Path) -> Generator[Event, None
 
     Says first what of the tokenizer a GGUF cannot hold. Raises ModelError with the converter's last line.
     """
-    yield from map(Note, lost_in_gguf(model))
+    yield from map(Note, describe_gguf_losses(model))
     dtype = str(json.loads((model / "config.json").read_text(encoding="utf-8")).get("dtype"))
     program = [str(converter)] if os.access(converter, os.X_OK) else [sys.executable, str(converter)]
     log = model.with_name(f"{model.name}.log")
@@ -55,17 +56,13 @@ def convert(converter: Path, model: Path, target: Path) -> Generator[Event, None
         options = ["--outfile", str(unfinished), "--outtype", _OUTTYPES.get(dtype, "f32")]
         code = yield from _run([*program, str(model), *options], log)
         if code or not _is_gguf(unfinished):
-            lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-            last_line = next(
-                (line.strip()[:300] for line in reversed(lines) if line.strip()),
-                "it wrote no GGUF file and no message.",
-            )
+            reason = last_line(log)[:300] or "it wrote no GGUF file and no message."
             raise ModelError(
-                f"llama.cpp's converter could not convert the model: {last_line}", "Update llama.cpp, or export as hf."
+                f"llama.cpp's converter could not convert the model: {reason}", "Update llama.cpp, or export as hf."
             )
 
 
-def lost_in_gguf(model: Path) -> Iterator[str]:
+def describe_gguf_losses(model: Path) -> Iterator[str]:
     """The parts of a model folder's tokenizer that llama.cpp leaves out, in sentences: its tokens can then differ."""
     file = model / "tokenizer.json"
     state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}

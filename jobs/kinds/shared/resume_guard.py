@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
 
-from engine.environment import differences, library_versions
+from engine.device import differences, library_versions
 from engine.events import Note
 from engine.files import new_file
 from engine.text.blocks import MASK_RULE

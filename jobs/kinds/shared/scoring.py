@@ -26,8 +26,7 @@ from engine.loading.loaded_base import load_base
 from engine.methods.multi_expert_files import read_limits
 from engine.models.expert_model import ExpertModel, require_context
 from engine.text.blocks import EvalSample, Tokens
-from engine.text.chat.own_template import template_folder
-from engine.text.chat.template import load_chat_template
+from engine.text.chat.template import load_chat_template, template_folder
 from engine.text.split_names import HeldOutSplit
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Events, Work
@@ -130,7 +129,7 @@ def score_missing(
         folder = yield from pack(work, domain, tokenizer, template, block_size)
         samples[domain] = EvalSample.of(Tokens.open(folder, split), block_size, max_tokens)
     with work.reading() as session:
-        done = set() if again else _scored_before(session, work, split, samples)
+        done = set() if again else _existing_scores(session, work, split, samples)
     measure = f"{split} {block_size}"  # one job may score a domain more than once
     missing = [
         _Missing(
@@ -183,7 +182,7 @@ class _Missing:
     text: EvalSample
 
 
-def _scored_before(
+def _existing_scores(
     session: Session, work: Work, split: HeldOutSplit, texts: Mapping[DomainFiles, EvalSample]
 ) -> set[tuple[str, str, int, int]]:
     """Expert, domain, block size and tokens of what is scored. Conversations masked by an earlier rule are not."""
@@ -192,11 +191,11 @@ def _scored_before(
     return {
         (row.expert_id, row.domain_id, row.block_size, row.num_tokens)
         for row in rows
-        if row.domain_id not in hashes or _scored_text(work, row) == hashes[row.domain_id]
+        if row.domain_id not in hashes or _hash_of_scored_text(work, row) == hashes[row.domain_id]
     }
 
 
-def _scored_text(work: Work, row: Evaluation) -> str:
+def _hash_of_scored_text(work: Work, row: Evaluation) -> str:
     """The hash of the text of a score; empty where its files are gone."""
     try:
         return str(score_card(work.storage.kept(row.artifact).folder)["text_sha256"])

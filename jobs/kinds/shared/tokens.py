@@ -23,8 +23,7 @@ from engine.files import ArtifactRef
 from engine.text.blocks import MASK_RULE, pack_domain
 from engine.text.chat.blocks import ChatEncoder, pack_conversations
 from engine.text.chat.conversations import Conversation
-from engine.text.chat.own_template import stop_ids
-from engine.text.chat.template import load_chat_template
+from engine.text.chat.template import load_chat_template, stop_ids
 from engine.text.tokenizer import Tokenizer
 from jobs.attempt.work import Events, Work
 from jobs.kinds.shared.resume_guard import SOURCES, mask_rule, read_inputs, write_inputs, write_mask_rule

@@ -21,11 +21,10 @@ from engine.methods.moe.checkpoint import as_moe
 from engine.methods.registry import get_method, method_of
 from engine.mixing.gate_type import build_gate
 from engine.models.multi_expert import MultiExpertModel
-from engine.text.chat.own_template import copy_template, template_folder
-from engine.text.chat.template import load_chat_template
+from engine.text.chat.template import load_chat_template, template_folder
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Events, JobRun, Work
-from jobs.kinds.shared.expert_files import HeldOut, keep_expert, register_new_expert
+from jobs.kinds.shared.expert_files import HeldOut, keep_expert, register_new_expert, store_base
 from jobs.kinds.shared.gguf import find_converter
 from jobs.kinds.shared.tokens import domain_files
 from jobs.kinds.training.exports import WRITING, WRITTEN, is_written, output_bytes, output_folder, write_model
@@ -55,12 +54,8 @@ def average_experts(work: Work, spec: AverageExperts) -> JobRun:
         seeds, tokenizer_sha256 = {row.seed_id for row in rows}, rows[0].tokenizer_sha256
     require_one_template(parts)
     lm = yield from merge_experts(average, parts)
-    key, base_id = work.stable_id("expert"), work.stable_id("base")
-    model, tokenizer = MultiExpertModel(lm, [key], AVERAGE.new_placement()), load_tokenizer(parts[0].base.folder)
-    with work.storage.new(base_id) as folder:
-        AVERAGE.save_base(model, folder)
-        tokenizer.save(folder)
-        copy_template(parts[0].kept.folder, folder)
+    key, first = work.stable_id("expert"), parts[0]
+    model = MultiExpertModel(lm, [key], AVERAGE.new_placement())
     expert = keep_expert(
         work,
         model,
@@ -69,7 +64,7 @@ def average_experts(work: Work, spec: AverageExperts) -> JobRun:
         domains,
         method=AVERAGE.name,
         held_out=HeldOut(),
-        base_id=base_id,
+        base_id=store_base(work, AVERAGE, model, load_tokenizer(first.base.folder), first.kept.folder),
         tokenizer_sha256=tokenizer_sha256,
     )
     seed_id = seeds.pop() if len(seeds) == 1 else None
@@ -117,15 +112,9 @@ def export_mixture(work: Work, spec: ExportMixture) -> JobRun:
         lm = yield from merge_experts(as_moe if FORMATS[spec.format].adds_networks else average, parts)
         with output_folder(work, target) as folder:
             yield from write_model(work, partial(save_model, lm, first.base.folder), first.kept.folder, card, folder)
-    num_bytes = output_bytes(target)
+    about = {"mixture": spec.mixture, "folder": spec.folder, "format": spec.format, "num_bytes": output_bytes(target)}
     yield WRITTEN
-    return {
-        "mixture": spec.mixture,
-        "folder": spec.folder,
-        "format": spec.format,
-        "num_bytes": num_bytes,
-        "weights": {part.name: part.weight for part in parts},
-    }
+    return {**about, "weights": {part.name: part.weight for part in parts}}
 
 
 def _read_mixture(session: Session, work: Work, spec: ExportMixture) -> tuple[list[WeighedExpert], CardFacts]:
@@ -171,9 +160,8 @@ class WeighedExpert:
 
 def weighed_expert(work: Work, row: Expert, weight: float) -> WeighedExpert:
     """The files of an expert, and its weight."""
-    return WeighedExpert(
-        row.id, row.name, row.method, work.storage.kept(row.base), work.storage.kept(row.artifact), weight
-    )
+    base, kept = work.storage.kept(row.base), work.storage.kept(row.artifact)
+    return WeighedExpert(row.id, row.name, row.method, base, kept, weight)
 
 
 def merge_experts(merge: Callable[..., Any], parts: Sequence[WeighedExpert]) -> Events[Any]:

@@ -20,7 +20,7 @@ from engine.methods.base import Method
 from engine.methods.export import export_model
 from engine.methods.registry import method_of
 from engine.packed_file import write_packed
-from engine.text.chat.own_template import add_turn_ends, copy_template, template_folder
+from engine.text.chat.template import add_turn_ends, copy_template, template_folder
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.gguf import convert, find_converter
@@ -136,15 +136,14 @@ def pack(work: Work, spec: PackExpert) -> JobRun:
     if not is_written(work, target, "file"):
         about = described.model_dump(mode="json")
         with _refusals(target, "file"), new_file(target, replace=False, mark=work.job_id) as file:
-            write_packed(file, about, {name: _files_of(kept) for name, kept in folders.items()})
+            write_packed(file, about, {name: _checked_files(kept) for name, kept in folders.items()})
             write_inputs(work, _NOTE, sha256_of(file))
     num_bytes = output_bytes(target)
     yield Progress(1, 1, "files", "done")
-
     return {"expert": spec.expert, "file": spec.file, "with_seed": spec.with_seed, "num_bytes": num_bytes}
 
 
-def _files_of(kept: ArtifactRef) -> dict[str, Path]:
+def _checked_files(kept: ArtifactRef) -> dict[str, Path]:
     """The files of an artifact by their names, every byte checked; its manifest follows from them."""
     replace(kept, record=None).check()  # what is given away is hashed
     files = (file for file in kept.folder.rglob("*") if file.is_file() and file.name != MANIFEST)

@@ -15,7 +15,7 @@ from engine.methods.base import SeedOrigin
 from engine.methods.export import set_special_tokens
 from engine.methods.imports import import_expert
 from engine.models.imported_model import download_model
-from engine.text.chat.own_template import save_template
+from engine.text.chat.template import save_template
 from jobs.attempt.work import JobRun, Work
 from jobs.kinds.shared.expert_files import base_artifact, store_base
 from workbench.analysis.changes.retrained_baselines import OWN, sources_of

@@ -18,7 +18,7 @@ from engine.methods.registry import method_of
 from engine.models.families import fresh_model, num_parameters
 from engine.models.imported_model import Fingerprint, ImportedModel, download_model, import_model
 from engine.path_kinds import require_kind
-from engine.text.chat.own_template import copy_template
+from engine.text.chat.template import copy_template
 from engine.text.split import read_split
 from engine.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from jobs.attempt.work import JobRun, Work

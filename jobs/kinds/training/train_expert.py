@@ -31,13 +31,12 @@ from engine.mixing.cluster import Routing
 from engine.mixing.gate_type import build_gate
 from engine.models.expert_model import ExpertModel, require_context
 from engine.text.blocks import EvalSample, Tokens
-from engine.text.chat.own_template import template_folder
-from engine.text.chat.template import load_chat_template
+from engine.text.chat.template import load_chat_template, template_folder
 from engine.text.tokenizer import Tokenizer, load_tokenizer
-from engine.training.autocast import autocast_for
 from engine.training.data import DomainText
 from engine.training.loop import train
 from engine.training.memory import require_memory_to_build
+from engine.training.optimizer import autocast_for
 from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, last_losses, register_new_expert, store_base
 from jobs.kinds.shared.resume_guard import note_versions, read_inputs, write_inputs
@@ -149,29 +148,21 @@ def _find_nearest(work: Work, parents: Sequence[Parent], text: DomainText, block
     return (yield from forward_progress(find_nearest(models, ids, text.dev, block_size)))
 
 
-@dataclass(frozen=True)
-class _CopyInputs:
-    domain: DomainFiles
-    mixture_id: str
-    parents: tuple[Parent, ...]
-    watched: WatchedDomains | None
-
-
 def run(work: Work, spec: TrainExpert) -> JobRun:
     """Trains the new expert from its parent. No other file changes (law L8)."""
     with work.reading() as session:
-        inputs = _read(session, work, spec)
-    require_same(work, [inputs.domain])
+        domain, mixture_id, parents, watched = _read(session, work, spec)
+    require_same(work, [domain])
     yield from note_versions(work)
-    inputs.parents[0].base.check()
-    tokenizer = load_tokenizer(inputs.parents[0].base.folder)  # that of all
-    template = _template_folder(inputs)
-    folder = yield from pack(work, inputs.domain, tokenizer, template, spec.training.block_size)
+    parents[0].base.check()
+    tokenizer = load_tokenizer(parents[0].base.folder)  # that of all
+    template = _template_folder(domain, parents)
+    folder = yield from pack(work, domain, tokenizer, template, spec.training.block_size)
     key = work.stable_id("expert")
-    text = DomainText(inputs.domain.name, key, Tokens.open(folder, "train"), Tokens.open(folder, "dev"))
-    choice = yield from choose_parent(work, inputs.parents, text, spec.training.block_size)
+    text = DomainText(domain.name, key, Tokens.open(folder, "train"), Tokens.open(folder, "dev"))
+    choice = yield from choose_parent(work, parents, text, spec.training.block_size)
     parent, training = choice.parent, with_rate(spec.training, choice.parent.learning_rate)
-    known = share_of(inputs.domain.kept.folder / inputs.domain.folder, parent.documents)
+    known = share_of(domain.kept.folder / domain.folder, parent.documents)
     yield from _choice_notes(spec, choice, training)
     method = get_method(parent.method)
     device, load = choose_device(work.settings.device), partial(method.load, parent.base, {key: parent.kept})
@@ -180,8 +171,8 @@ def run(work: Work, spec: TrainExpert) -> JobRun:
     model = load().to(device)
     require_context(model, spec.training.block_size)
     watch = None
-    if inputs.watched is not None:
-        watch = yield from start_watch(work, spec, inputs.watched, tokenizer, template, model, key)
+    if watched is not None:
+        watch = yield from start_watch(work, spec, watched, tokenizer, template, model, key)
     sample = TextSampler(model, tokenizer, [text], training)
     losses = yield from last_losses(
         train(model, [text], training, work.folder, only_experts=only, watch=watch, sample=sample)
@@ -191,30 +182,33 @@ def run(work: Work, spec: TrainExpert) -> JobRun:
         model,
         key,
         spec.expert,
-        [inputs.domain],
+        [domain],
         method=method.name if spec.full_model else method.copy_name,
-        held_out=losses.of([inputs.domain]),
+        held_out=losses.of([domain]),
         base_id=store_base(work, method, model, tokenizer) if spec.full_model else parent.base_id,
         tokenizer_sha256=tokenizer.sha256,
         parent=parent.kept.folder,
     )
     why = {"parent_posterior": choice.posterior, "parent_blocks": choice.num_blocks, "parent_documents": known}
-    return partial(_register, work, spec, inputs.mixture_id, expert, parent, training, why)
+    return partial(_register, work, spec, mixture_id, expert, parent, training, why)
 
 
-def _template_folder(inputs: _CopyInputs) -> Path:
+def _template_folder(domain: DomainFiles, parents: Sequence[Parent]) -> Path:
     """The folder of the chat template of all possible parents; raises TrainingError where a conversation needs one."""
-    first, *others = [template_folder(parent.base.folder, parent.kept.folder) for parent in inputs.parents]
+    first, *others = [template_folder(parent.base.folder, parent.kept.folder) for parent in parents]
     templates = [load_chat_template(folder) for folder in (first, *others)]
-    if inputs.domain.is_chat and len({one.sha256 if one else None for one in templates}) > 1:
+    if domain.is_chat and len({one.sha256 if one else None for one in templates}) > 1:
         raise TrainingError(
-            f"“{inputs.domain.name}” holds conversations, and the possible parents have different chat templates.",
+            f"“{domain.name}” holds conversations, and the possible parents have different chat templates.",
             "Name the parent (--parent).",
         )
     return first
 
 
-def _read(session: Session, work: Work, spec: TrainExpert) -> _CopyInputs:
+def _read(
+    session: Session, work: Work, spec: TrainExpert
+) -> tuple[DomainFiles, str, tuple[Parent, ...], WatchedDomains | None]:
+    """The domain, the id of the mixture, the possible parents, and what is watched."""
     mixture, domain = mixture_row(session, spec.mixture), domain_files(session, work.storage, spec.domain)
     if spec.join and not spec.full_model:
         require_place(session, mixture.name, spec.name, domain.id)
@@ -227,7 +221,7 @@ def _read(session: Session, work: Work, spec: TrainExpert) -> _CopyInputs:
             average_weight([member.weight for member in mixture.members]),
             cluster_numbers(session, clustering_of(planned.gate)).get(domain.id),
         )
-    return _CopyInputs(domain, mixture.id, possible_parents(session, work.storage, mixture, spec.parent), watched)
+    return domain, mixture.id, possible_parents(session, work.storage, mixture, spec.parent), watched
 
 
 def _choice_notes(spec: TrainExpert, choice: Choice, training: TrainingConfig) -> Iterator[Event]:
@@ -269,12 +263,8 @@ def _register(
         metrics=why,
         trained_base=expert.domains if spec.full_model else (),
     )
-    return {
-        "expert": spec.expert,
-        "parent": parent.name,
-        **why,
-        "mixture": _add_to_mixture(session, spec, mixture_id),
-    }
+    mixture = _add_to_mixture(session, spec, mixture_id)
+    return {"expert": spec.expert, "parent": parent.name, **why, "mixture": mixture}
 
 
 def _add_to_mixture(session: Session, spec: TrainExpert, mixture_id: str) -> str | None:

@@ -44,7 +44,7 @@ _BASE, _EXPERT, _SEED = "base", "expert", "seed"
 
 
 @dataclass(frozen=True)
-class _Stored:
+class _StoredOrigins:
     """What this workbench has of an expert's origins; None for what the file must bring."""
 
     seed: ArtifactRef | None
@@ -98,13 +98,13 @@ def run(work: Work, spec: UnpackExpert) -> JobRun:
     return partial(_register, work, _New(name, source, described, checked, ids))
 
 
-def _find_stored(session: Session, work: Work, described: PackedExpert, packed: Packed) -> _Stored:
+def _find_stored(session: Session, work: Work, described: PackedExpert, packed: Packed) -> _StoredOrigins:
     """The seed model and the base that are here; raises ModelError where the base is neither here nor packed."""
     seed, base = _find_seed(session, described.seed), _find_artifact(session, described.base_sha256)
     is_packed = packed.names_in(_BASE) or (packed.names_in(_SEED) and _is_on_seed(described))
     if base is None and not is_packed:
         raise _missing_base(session, described)
-    return _Stored(work.storage.kept(seed.artifact) if seed else None, work.storage.kept(base) if base else None)
+    return _StoredOrigins(work.storage.kept(seed.artifact) if seed else None, work.storage.kept(base) if base else None)
 
 
 def _find_seed(session: Session, seed: PackedSeed | None) -> SeedModel | None:
@@ -140,7 +140,7 @@ def _missing_base(session: Session, described: PackedExpert) -> ModelError:
 # checked aside ------------------------------------------------------------------------------------
 
 
-def _unpack(packed: Packed, described: PackedExpert, stored: _Stored, aside: Path) -> dict[str, Path]:
+def _unpack(packed: Packed, described: PackedExpert, stored: _StoredOrigins, aside: Path) -> dict[str, Path]:
     """Writes each part that is new here into a folder whose manifest has the recorded hash."""
     hashes = {_EXPERT: described.sha256}
     if stored.base is None and not _is_on_seed(described):
@@ -157,7 +157,7 @@ def _unpack(packed: Packed, described: PackedExpert, stored: _Stored, aside: Pat
 
 
 @torch.no_grad()
-def _check(folders: Mapping[str, Path], described: PackedExpert, stored: _Stored) -> _CheckedExpert:
+def _check(folders: Mapping[str, Path], described: PackedExpert, stored: _StoredOrigins) -> _CheckedExpert:
     """Loads the expert on its base and computes with it; raises ModelError for one that does not fit."""
     expert = ArtifactRef(folders[_EXPERT], described.sha256)
     base = stored.base or ArtifactRef(folders.get(_BASE) or folders[_SEED], described.base_sha256)
@@ -189,6 +189,9 @@ def _register(work: Work, new: _New, session: Session) -> dict[str, Any]:
     # The domain of this workbench whose text trained the expert; a name proves nothing.
     same = select(Domain).where(Domain.data_sha256 == described.data_sha256).limit(1)
     domain = session.scalar(same) if described.data_sha256 else None
+    # What the expert's own files say of its parts; the config in the packed file is only for people.
+    card = work.storage.path(ids[_EXPERT]) / EXPERT_CARD
+    of_files = config_of_card(json.loads(card.read_text(encoding="utf-8")) if checked.method.has_parts else {})
     register_expert(
         session,
         id=ids[_EXPERT],
@@ -203,7 +206,7 @@ def _register(work: Work, new: _New, session: Session) -> dict[str, Any]:
         data_sha256=described.data_sha256,
         num_parameters=checked.num_parameters,
         config={
-            **_config_of_files(work.storage.path(ids[_EXPERT]), checked.method),
+            **of_files,
             **_training_texts(domain, described, has_new_base=_BASE in ids),
             IMPORTED: {"source": new.source, **described.model_dump(mode="json")},
         },
@@ -240,11 +243,6 @@ def _register_seed(session: Session, work: Work, new: _New) -> SeedModel:
         job_id=work.job_id,
     )
     return session.get_one(SeedModel, card.id)
-
-
-def _config_of_files(folder: Path, method: Method) -> Mapping[str, Any]:
-    """What the expert's own files say of its parts; the config in the packed file is only for people."""
-    return config_of_card(json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8")) if method.has_parts else {})
 
 
 def _training_texts(domain: Domain | None, described: PackedExpert, *, has_new_base: bool) -> dict[str, Any]:

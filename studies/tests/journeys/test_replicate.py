@@ -15,14 +15,14 @@ from workbench.registry.database import reading
 from workbench.store.storage import get_storage
 from workbench_studies.core.compare import compare
 from workbench_studies.papers.kept import keep, read_kept
-from workbench_studies.papers.outline import anchor
-from workbench_studies.running.submission import spec_for_folder, submit_replication
+from workbench_studies.papers.report_pages import anchor
+from workbench_studies.running.submission import new_spec, submit_replication
 
 pytestmark = pytest.mark.usefixtures("home")
 
 
 def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_training: Path, tmp_path: Path) -> None:
-    cards = carry_out(submit_replication(spec_for_folder(novel_and_training, "rep", "smoke", 1)))
+    cards = carry_out(submit_replication(new_spec("demix", "rep", "smoke", 1, folder=novel_and_training)))
     assert [card.error for card in cards if card.state != "done"] == []
     with reading() as session:
         (report,) = reports.list_reports(session, kind="replication")

@@ -13,7 +13,7 @@ from workbench.registry.clusters import clusterings
 from workbench.registry.database import reading
 from workbench.store.storage import get_storage
 from workbench_studies.core.verdicts import FLOOR
-from workbench_studies.running.submission import changed, spec_for_folder, submit_replication
+from workbench_studies.running.submission import new_spec, submit_replication, with_fields
 
 TASKS = Path(__file__).parents[3] / "docs" / "how_to" / "tasks"
 pytestmark = pytest.mark.usefixtures("home")
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("home")
 
 @pytest.mark.slow
 def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_training: Path) -> None:
-    job_spec = changed(spec_for_folder(novel_and_training, "rep", "smoke", 1, paper="cbtm"), tasks=str(TASKS))
+    job_spec = with_fields(new_spec("cbtm", "rep", "smoke", 1, folder=novel_and_training), tasks=str(TASKS))
     cards = carry_out(submit_replication(job_spec))
     assert [(card.title, card.error) for card in cards if card.state != "done"] == []
     with reading() as session:

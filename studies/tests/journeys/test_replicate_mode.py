@@ -13,7 +13,7 @@ from workbench.registry import experts, reports
 from workbench.registry.database import reading
 from workbench.store.storage import get_storage
 from workbench_studies.core.verdicts import FLOOR
-from workbench_studies.running.submission import spec_for_folder, submit_replication
+from workbench_studies.running.submission import new_spec, submit_replication
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("home")
 @pytest.mark.slow
 def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_training: Path) -> None:
     shutil.copy(novel_and_training / "novel" / "sea.jsonl", novel_and_training / "train" / "ships.jsonl")
-    job_spec = spec_for_folder(novel_and_training, "rep", "smoke", 1, paper="mode")
+    job_spec = new_spec("mode", "rep", "smoke", 1, folder=novel_and_training)
     cards = carry_out(submit_replication(job_spec))
     assert [(card.title, card.error) for card in cards if card.state != "done"] == []
     with reading() as session:

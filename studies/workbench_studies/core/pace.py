@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.config import ModelConfig
-from engine.device import choose_device
-from engine.subprocesses import python_command, python_environment
+from engine.device import choose_device, python_command, python_environment
 
 _SECONDS = 1.0  # of each measurement, or one update where that takes longer
 _MOST_TOKENS = 2048  # of one update here

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from engine.config import PAPER_BLOCKS, Checked, ModelConfig, TrainingConfig
 
 SizeName = Literal["tiny", "quick", "small", "smoke"]
+SIZE: SizeName = "tiny"  # unless another is given
 SMOKE: SizeName = "smoke"  # whose numbers say nothing
 TOO_SHORT: frozenset[SizeName] = frozenset({"quick"})  # to tell DEMix from Dense: seeds differ by more than they do
 SEEDS = 5  # unless another number is given: with two the rule says *reproduced* too often where nothing differs

@@ -12,7 +12,7 @@ from workbench.formatting.shell_command import shell_command
 from workbench.kinds.data import ImportCorpus
 from workbench.kinds.kind import Kind, ResultLink, no_path, nothing
 from workbench.specs.base import LONGEST_STEM, MOST_LETTERS, Name, Spec
-from workbench_studies.core.sizes import SEEDS, Size, SizeName
+from workbench_studies.core.sizes import SEEDS, SIZE, Size, SizeName
 
 
 class Replicate(Spec):
@@ -22,7 +22,7 @@ class Replicate(Spec):
     paper: str
     name: Name = Field(description="Name of the replication; all names that it creates start with it.")
     size: SizeName = Field(
-        "tiny",
+        SIZE,
         description="quick (half an hour of a CPU core a seed), tiny (two hours of two cores with five seeds), "
         "small (a GPU) or smoke (seconds).",
     )

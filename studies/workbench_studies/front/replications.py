@@ -1,4 +1,4 @@
-"""Reproduce a paper: choose text, size and seeds, watch the jobs, read each claim beside the paper's number."""
+"""Reproduce a paper: choose text, size and seeds, watch the jobs, read each claim next to the paper's number."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ui.widgets.charts_and_tables import show_chart, show_table
 from ui.widgets.fields import draw_number
 from ui.widgets.notices import cannot_change, empty, example, explain_problems, keep, show_problem
 from ui.widgets.page_head import show_head
-from workbench.answers.cards import DomainCard, JobCard, ReportCard
+from workbench.answers.cards import JobCard, ReportCard
 from workbench.errors import BadSpecError
 from workbench.formatting.chart_template import CaptionedChart
 from workbench.formatting.shell_command import shell_command
@@ -36,14 +36,13 @@ from workbench_studies.core.sizes import SEEDS, SizeName
 from workbench_studies.core.spec import Replicate
 from workbench_studies.front.screens import PAGE
 from workbench_studies.papers.catalog import PAPERS, Paper, plan
-from workbench_studies.papers.page import charts
+from workbench_studies.papers.report_pages import charts
 from workbench_studies.running.stored_results import newest_report
 from workbench_studies.running.submission import (
     find_replication,
     jobs_of,
+    new_spec,
     replications,
-    spec_for_domains,
-    spec_for_folder,
     submit_replication,
 )
 
@@ -52,6 +51,7 @@ EXAMPLES = Path(__file__).with_name("example_claims.toml")
 FOLDER, IMPORTED = "A folder on this machine", "Domains that are imported"
 _LOOK_AGAIN = 3.0  # seconds
 _SHOWN = 6  # jobs at work
+_FILES = {"html": ("Report (HTML)", "text/html"), "md": ("Markdown", "text/markdown")}
 _FIRST = ("where", "claim", "mark", "why")  # columns that must be seen without scrolling
 
 
@@ -74,7 +74,7 @@ def show() -> None:
 
 
 def _show_example(paper: str) -> None:
-    about = "Every claim of the paper beside your number, with an interval and a mark. Figures and sources follow."
+    about = "Every claim of the paper next to your number, with an interval and a mark. Figures and sources follow."
     claims = tomllib.loads(EXAMPLES.read_text(encoding="utf-8"))[paper]["claims"]
     with example("three claims", about, "Example: measured on other text than yours"):
         st.table(claims)
@@ -91,7 +91,7 @@ def _show_form() -> str:
         "Paper",
         list(PAPERS),
         key="replication.paper",
-        format_func=lambda one: _citation(PAPERS[one]),
+        format_func=lambda name: f"{PAPERS[name].title} ({PAPERS[name].source})",
     )
     paper = PAPERS[name_of_paper]
     where = right.segmented_control(
@@ -99,7 +99,7 @@ def _show_form() -> str:
     )
     if paper.roles:
         st.caption(paper.roles)
-    answers = _draw_folder() if where == FOLDER else _draw_domains()
+    answers = _draw_text(where == FOLDER)
     columns = st.columns([5, 2, 3])
     size = columns[0].selectbox(
         "Size", get_args(SizeName), key="replication.size", format_func=lambda one: f"{one}: {paper.sizes[one].about}"
@@ -130,39 +130,31 @@ def _show_form() -> str:
     return paper.name
 
 
-def _citation(paper: Paper) -> str:
-    return f"{paper.title} ({paper.source})"
-
-
-def _draw_folder() -> dict[str, Any]:
-    words = "Holds train/ and novel/, one file for each domain: jsonl, txt, csv or parquet, plain or compressed."
-    return {"folder": st.text_input("Folder", key="replication.folder", help=words)}
-
-
-def _draw_domains() -> dict[str, Any]:
+def _draw_text(is_folder: bool) -> dict[str, Any]:
+    """The folder, or the domains: any may be taken for either, those of the role come first."""
+    if is_folder:
+        about = "Holds train/ and novel/, one file for each domain: jsonl, txt, csv or parquet, plain or compressed."
+        return {"folder": st.text_input("Folder", key="replication.folder", help=about)}
     with reading() as session:
         cards = corpora.list_domains(session)
-    columns = st.columns(2)
+    fields = {"domains": ("Training domains", "train"), "novel": ("Novel domains", "novel")}
     return {
-        "domains": columns[0].multiselect("Training domains", _named(cards, "train"), key="replication.domains"),
-        "novel": columns[1].multiselect("Novel domains", _named(cards, "novel"), key="replication.novel"),
+        field: column.multiselect(
+            label, [card.name for card in sorted(cards, key=lambda card: card.role != role)], key=f"replication.{field}"
+        )
+        for column, (field, (label, role)) in zip(st.columns(2), fields.items(), strict=True)
     }
-
-
-def _named(cards: Sequence[DomainCard], role: str) -> list[str]:
-    """The names of the domains, those of the role first: any domain may be taken for either."""
-    return [card.name for card in sorted(cards, key=lambda card: card.role != role)]
 
 
 def _spec(paper: Paper, answers: dict[str, Any], name: str, size: SizeName, seeds: int) -> Replicate:
     if "folder" not in answers:
-        return spec_for_domains(answers["domains"], answers["novel"], name, size, seeds, paper=paper.name)
+        return new_spec(paper.name, name, size, seeds, **answers)
     if not answers["folder"].strip():
         raise BadSpecError(["folder: give the path of a folder with train/ and novel/."])
     folder = Path(answers["folder"]).expanduser().absolute()
     require_readable([folder])
     require_readable([folder / "train", folder / "novel"])  # either may be a link
-    return spec_for_folder(folder, name, size, seeds, paper=paper.name)
+    return new_spec(paper.name, name, size, seeds, folder=folder)
 
 
 def _command(paper: Paper, answers: dict[str, Any], name: str, size: str, seeds: int) -> str:
@@ -180,7 +172,9 @@ def _show(name: str) -> None:
     with reading() as session:
         spec = find_replication(session, name)
         report = newest_report(session, name)
-    st.caption(plain(_description(spec)))
+    text = f"{pluralize(len(spec.domains), 'training domain')}, {pluralize(len(spec.novel), 'novel domain')}"
+    about = f"{PAPERS[spec.paper].title}, {spec.size} ({spec.budget.about}); {text}; {pluralize(spec.seeds, 'seed')}."
+    st.caption(plain(about))
     _live(name)
     if report is None:
         st.caption(
@@ -188,11 +182,6 @@ def _show(name: str) -> None:
         )
     else:
         _show_report(report)
-
-
-def _description(spec: Replicate) -> str:
-    text = f"{pluralize(len(spec.domains), 'training domain')}, {pluralize(len(spec.novel), 'novel domain')}"
-    return f"{PAPERS[spec.paper].title}, {spec.size} ({spec.budget.about}); {text}; {pluralize(spec.seeds, 'seed')}."
 
 
 @st.fragment(run_every=_LOOK_AGAIN)
@@ -209,15 +198,10 @@ def _live(name: str) -> None:
         for job in (one for one in jobs if one.state in UNSUCCESSFUL and one.attempt):
             show_problem(plain(f"{job.title}: {job.error or job.state}"), job.next_step)
         _show_actions(spec, jobs, is_complete=done == total)
-        _redraw_at_end(name, all(is_over(job) for job in jobs))
-
-
-def _redraw_at_end(name: str, is_ended: bool) -> None:
-    """The page around is drawn once more when the last job has ended: then there is a report."""
-    key = f"replication.ended.{name}"
-    if st.session_state.setdefault(key, is_ended) != is_ended:
-        st.session_state[key] = is_ended
-        st.rerun()
+        key, is_ended = f"replication.ended.{name}", all(map(is_over, jobs))
+        if st.session_state.setdefault(key, is_ended) != is_ended:  # then there is a report: the page is drawn again
+            st.session_state[key] = is_ended
+            st.rerun()
 
 
 def _time_spent(jobs: Sequence[JobCard]) -> str:
@@ -262,17 +246,14 @@ def _show_report(report: ReportCard) -> None:
 def _offer_files(report: ReportCard) -> None:
     folder = get_storage(get_settings()).path(str(report.artifact_id))
     with st.container(horizontal=True):
-        for file, label, mime in (
-            ("report.html", "Report (HTML)", "text/html"),
-            ("report.md", "Markdown", "text/markdown"),
-        ):
-            if (folder / file).is_file():
+        for ending, (label, mime) in _FILES.items():
+            if (file := folder / f"report.{ending}").is_file():
                 st.download_button(
                     label,
-                    (folder / file).read_bytes(),
-                    file_name=f"{report.findings['name']}.{file}",
+                    file.read_bytes(),
+                    file_name=f"{report.findings['name']}.{file.name}",
                     mime=mime,
-                    key=f"replication.{file}",
+                    key=f"replication.{file.name}",
                     on_click="ignore",
                     icon=":material/download:",
                 )

@@ -33,9 +33,9 @@ class ReplicationFindings(TypedDict):
 
 def _describe_marks(findings: ReplicationFindings) -> str:
     """The counts of marks by today's rule, as on the page: reports of before were judged by another."""
-    from workbench_studies.papers.todays_rule import in_todays_words
+    from workbench_studies.papers.todays_rule import with_todays_marks
 
-    return summary(in_todays_words(dict(findings)))
+    return summary(with_todays_marks(dict(findings)))
 
 
 def _describe(findings: ReplicationFindings) -> Iterator[Part]:

@@ -40,7 +40,7 @@ def steps(spec: ReplicateCbtm) -> Iterator[PlanStep]:
     size, arms = spec.budget, spec.arms
     yield from imports_and_seeds(spec, spec.runs)
     for run in spec.runs:
-        yield _trained_seed(spec, run)
+        yield _train_seed(spec, run)
     for run in spec.runs:
         yield scoring(spec, run, run.seed_mixture, spec.everywhere, "seed model")
     first_arms = {arm.clustering: arm for arm in reversed(arms)}  # of each clustering
@@ -63,7 +63,7 @@ def steps(spec: ReplicateCbtm) -> Iterator[PlanStep]:
         yield _classification(spec, run)
 
 
-def _trained_seed(spec: ReplicateCbtm, run: CbtmRun) -> PlanStep:
+def _train_seed(spec: ReplicateCbtm, run: CbtmRun) -> PlanStep:
     """The seed model, trained on all training text."""
     training = replace(spec.budget.seeding, seed=run.seed)
     job = TrainJoint(
@@ -149,7 +149,7 @@ def _upcycle(spec: ReplicateCbtm, run: CbtmRun, moe: MoeConfig) -> Iterator[Plan
 def _train_smaller(spec: ReplicateCbtm, run: SmallerRun, shape: ModelConfig) -> Iterator[PlanStep]:
     """Figures 7 and 11: a smaller seed model, and its arms on the same clusters, with their scores."""
     yield fresh_seed(spec, run, shape)
-    yield _trained_seed(spec, run)
+    yield _train_seed(spec, run)
     for arm in smaller_arms(spec.budget):
         yield from _models(spec, run, arm)
         yield scoring(spec, run, run.mixture(arm), spec.everywhere, arm.key)

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from engine.methods.registry import get_method
 from engine.text.formats import read_records
-from engine.text.records import Record
 from engine.text.split import TEST_SHARE
-from engine.text.streams import TextFile, find_files
+from engine.text.streams import Record, TextFile, find_files
 from workbench.kinds.analysis import Evaluate
 from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.mixtures import MakeMixture
@@ -38,14 +37,14 @@ class UntestableClaim:
 
 @dataclass(frozen=True)
 class FewDocuments:
-    """A novel domain of which fewer test documents will be read than its intervals should have, and about how many."""
+    """A novel domain with fewer test documents to read than its intervals should have, and about how many."""
 
     domain: str
     about: int
 
 
 @dataclass(frozen=True)
-class Forecast:
+class ReplicationForecast:
     """Jobs by kind, those that are done, the time and disk that the others take, and the claims left untested."""
 
     name: str
@@ -62,19 +61,20 @@ class Forecast:
     few_documents: list[FewDocuments] = field(default_factory=list)
 
 
-def forecast(spec: Replicate, pace: Pace, done: Collection[str] = ()) -> Forecast:
+def forecast(spec: Replicate, pace: Pace, done: Collection[str] = ()) -> ReplicationForecast:
     """The time of a plan's steps at a measured pace; `done` holds the keys of steps that need not run."""
     steps = plan(spec)
     waiting = [step for step in steps if step.key not in done]
-    trained, scored = sum(map(_trained, waiting)), sum(_scored(step, _members(steps)) for step in waiting)
-    weighed = sum(_trained(step) * cost_of_token(step, spec) for step in waiting)
+    members, trained = _members(steps), sum(map(_training_tokens, waiting))
+    scored = sum(_scoring_tokens(step, members) for step in waiting)
+    weighed = sum(_training_tokens(step) * cost_of_token(step, spec) for step in waiting)
     seconds = weighed / pace.trained + scored / pace.scored + len(waiting) * pace.start_seconds
     paper = PAPERS[spec.paper]
     verdicts = paper.judge(paper.measurements(spec))  # before anything was measured: scores decide the others
     untestable = [
         UntestableClaim(one.claim.where, one.claim.sentence, one.why) for one in verdicts if one.why != NO_SCORES
     ]
-    return Forecast(
+    return ReplicationForecast(
         spec.name,
         dict(Counter(step.spec.model_dump()["kind"] for step in waiting)),
         len(steps),
@@ -94,17 +94,17 @@ def _how(pace: Pace) -> str:
     return (
         f"Measured now on {pace.device} with a fresh model of this size ({pace.num_parameters:,} parameters): "
         f"{pace.trained:,.0f} tokens/s in training, {pace.scored:,.0f} tokens/s in scoring, {pace.start_seconds:.1f} s "
-        "to start a job. A training beside a frozen model counts by its operations. Clusters, layers of experts in "
+        "to start a job. A training next to a frozen model counts by its operations. Clusters, layers of experts in "
         "scoring, and the report itself are not counted."
     )
 
 
-def _trained(step: PlanStep) -> int:
+def _training_tokens(step: PlanStep) -> int:
     training = getattr(step.spec, "training", None)
     return training.num_steps * tokens_per_step(step) if training is not None else 0
 
 
-def _scored(step: PlanStep, members: Mapping[str, int]) -> int:
+def _scoring_tokens(step: PlanStep, members: Mapping[str, int]) -> int:
     """Tokens times experts that a step scores: held-out text, or the evaluations during a training."""
     if isinstance(step.spec, Evaluate):
         experts = len(step.spec.experts) or members.get(step.spec.mixture, 1)
@@ -130,7 +130,7 @@ def _members(steps: Collection[PlanStep]) -> dict[str, int]:
 
 
 def _few_documents(spec: Replicate) -> Iterator[FewDocuments]:
-    """The novel domains that are imported from files with too few documents, or of which too few blocks are scored."""
+    """The novel domains whose files have too few documents, or that have too few blocks to score."""
     blocks = spec.budget.test_tokens // spec.budget.block_size
     imported = {text.name: text for text in spec.imports}
     for domain in spec.novel:
@@ -159,7 +159,7 @@ def _num_documents(text: ImportCorpus) -> int:
 def _disk(spec: Replicate, waiting: Collection[PlanStep], pace: Pace, scored: int) -> int:
     """Text, one model for each expert that is trained, the largest checkpoint, and scores."""
     members = _members(waiting)
-    models = sum(members.get(getattr(step.spec, "name", ""), 1) for step in waiting if _trained(step))
+    models = sum(members.get(getattr(step.spec, "name", ""), 1) for step in waiting if _training_tokens(step))
     model = _PARAMETER_BYTES * pace.num_parameters
     imported = [text for text in spec.imports if any(step.spec == text for step in waiting)]
     texts = sum(_text_bytes(Path(text.path), text.max_bytes) for text in imported)

@@ -13,9 +13,8 @@ from workbench_studies.core.forest import MARKS_IN_ORDER, look_of
 from workbench_studies.core.report import claim_name, mark_words, seeds_words, setting_words, with_interval
 from workbench_studies.core.sizes import SMOKE, TOO_SHORT
 from workbench_studies.papers.catalog import DEMIX, PAPERS
-from workbench_studies.papers.markdown import markdown
-from workbench_studies.papers.page import page
-from workbench_studies.papers.todays_rule import in_todays_words
+from workbench_studies.papers.report_pages import markdown, page
+from workbench_studies.papers.todays_rule import with_todays_marks
 
 _LARGE = ("curves", "forgetting", "pictures", "jobs")  # per step, per block or per job; the Markdown has their tables
 INDEX = ("<!-- index of reports -->", "<!-- end of the index -->")
@@ -36,7 +35,8 @@ def keep(
     `readme` is a further page, whose sentences on replications are written again.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    findings = findings if with_text else without_text(findings)
+    if not with_text:  # whose licence may not be known; how much text there is stays
+        findings = {**findings, "samples": [{**sample, "lines": []} for sample in findings.get("samples", ())]}
     small = {name: value for name, value in findings.items() if name not in _LARGE}
     texts = {"md": markdown(findings), "json": json.dumps(small, indent=1, ensure_ascii=False) + "\n"}
     if with_charts:
@@ -54,7 +54,7 @@ def write_again(folder: Path, readme: Path | None = None) -> None:
     text = own.read_text(encoding="utf-8") if own.is_file() else "# Replications\n"
     for markers, written in (
         (INDEX, index(reports)),
-        (RESULTS, results(reports, without_numbers(folder))),
+        (RESULTS, results(reports, _without_numbers(folder))),
         (IN_SHORT, in_short(reports)),
     ):
         text = between(text, markers, written)
@@ -64,19 +64,13 @@ def write_again(folder: Path, readme: Path | None = None) -> None:
         readme.write_text(between(readme.read_text(encoding="utf-8"), RESULTS, counted), encoding="utf-8")
 
 
-def without_numbers(folder: Path) -> list[str]:
+def _without_numbers(folder: Path) -> list[str]:
     """The names of reports that are kept as pages only: they were written, and judged, before numbers were kept."""
     return [
         path.stem
         for path in sorted(folder.glob("*.md"))
         if " replicated: " in path.read_text("utf-8").partition("\n")[0] and not path.with_suffix(".json").exists()
     ]
-
-
-def without_text(findings: Findings) -> Findings:
-    """Findings without the lines of the corpus, whose licence may not be known; how much text there is stays."""
-    samples = [{**sample, "lines": []} for sample in findings.get("samples", ())]
-    return {**findings, "samples": samples}
 
 
 def is_kept(value: object) -> bool:
@@ -87,7 +81,7 @@ def is_kept(value: object) -> bool:
 def read_kept(folder: Path) -> list[Findings]:
     """The findings in a folder, in the order of papers, then of corpus and size; other JSON files are left aside."""
     stored = (json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json")))
-    kept: list[Findings] = [in_todays_words(one) for one in stored if is_kept(one)]
+    kept: list[Findings] = [with_todays_marks(one) for one in stored if is_kept(one)]
     papers = list(PAPERS)
     return sorted(kept, key=lambda one: (papers.index(one["paper"]), one["corpus"], one["size"], one["name"]))
 
@@ -104,8 +98,8 @@ def between(text: str, markers: tuple[str, str], words: str) -> str:
 def index(reports: Sequence[Findings]) -> str:
     """A table of one row for each paper, corpus and size: the newest report of each."""
     newest: dict[tuple[str, str, str], Findings] = {}
-    for one in sorted(reports, key=lambda report: str(report["date"])):
-        newest[one["paper"], one["corpus"], one["size"]] = one
+    for report in sorted(reports, key=lambda report: str(report["date"])):
+        newest[report["paper"], report["corpus"], report["size"]] = report
     rows = [
         f"| {PAPERS[one['paper']].title} | {one['corpus']} | {one['size']} | {seeds_words(one)} | {one['date']} | "
         f"{' | '.join(map(str, counts(one).values()))} | [report]({one['name']}.md), [numbers]({one['name']}.json) |"
@@ -124,17 +118,20 @@ def counts(findings: Findings) -> Mapping[str, int]:
 
 def results_in_short(reports: Sequence[Findings], folder: str) -> str:
     """The README's sentences on the reports in a folder: the marks of each that tells something, and what was tried."""
-    shown, telling = _shown(reports), _telling(reports)
+    shown = [one for one in reports if one["size"] != SMOKE]
+    telling = [one for one in shown if one["size"] not in TOO_SHORT]
     if not shown:
-        return "No report is kept yet."
-    return "\n".join([*(f"- {_sentence(one, folder)}" for one in telling), "", f"{_tried(shown)} {_IMPLIED}"])
+        return _NONE
+    sentences = [f"- {_sentence(report, folder)}" for report in telling]
+    return "\n".join([*sentences, "", f"{_describe_corpora(shown)} {_IMPLIED}"])
 
 
 def results(reports: Sequence[Findings], without_numbers: Sequence[str] = ()) -> str:
     """Where the main claims of each paper hold, and which reports of the folder are not counted."""
-    shown, telling = _shown(reports), _telling(reports)
+    shown = [one for one in reports if one["size"] != SMOKE]
+    telling = [one for one in shown if one["size"] not in TOO_SHORT]
     if not shown:
-        return "No report is kept yet."
+        return _NONE
     lines = []
     if holding := where_they_hold(telling):
         lines += ["What the papers are known for, and where it holds:", "", *(f"- {one}" for one in holding)]
@@ -147,14 +144,7 @@ def results(reports: Sequence[Findings], without_numbers: Sequence[str] = ()) ->
     return "\n".join(lines).strip()
 
 
-def _shown(reports: Sequence[Findings]) -> list[Findings]:
-    return [one for one in reports if one["size"] != SMOKE]
-
-
-def _telling(reports: Sequence[Findings]) -> list[Findings]:
-    return [one for one in _shown(reports) if one["size"] not in TOO_SHORT]
-
-
+_NONE = "No report is kept yet."
 _IMPLIED = (
     "Implied is what could not have come out otherwise, such as that a frozen base does not forget, or what repeats "
     "the numbers of another claim; it does not count as reproduced."
@@ -169,11 +159,11 @@ def _range_by_seed(reports: Sequence[Findings]) -> str:
     return f" DEMix less Dense on the training domains is {', '.join(ranges)}, by the seed." if ranges else ""
 
 
-def _tried(reports: Sequence[Findings]) -> str:
+def _describe_corpora(reports: Sequence[Findings]) -> str:
     """`Tried on: DEMix 2 corpora (books, news); MoDE 1 corpus (books).`"""
     by_paper: dict[str, set[str]] = {}
-    for one in reports:
-        by_paper.setdefault(PAPERS[one["paper"]].title, set()).add(str(one["corpus"]))
+    for report in reports:
+        by_paper.setdefault(PAPERS[report["paper"]].title, set()).add(str(report["corpus"]))
     words = [
         f"{title} {len(corpora)} {'corpus' if len(corpora) == 1 else 'corpora'} ({', '.join(sorted(corpora))})"
         for title, corpora in by_paper.items()
@@ -186,7 +176,7 @@ def _sentence(findings: Findings, folder: str) -> str:
     numbers = ", ".join(f"{number} {mark}" for mark, number in counts(findings).items() if number)
     link = f"[{PAPERS[findings['paper']].title}]({folder}/{findings['name']}.md)"
     counted = f"{link} on {place_of(findings)}: of {len(findings['claims'])} claims {numbers}."
-    return " ".join([counted, *cautions(findings), model_words(findings)])
+    return " ".join([counted, *cautions(findings), describe_model(findings)])
 
 
 # where the main claims of each paper hold, and each report in short ----------------------------------
@@ -200,13 +190,13 @@ def place_of(findings: Findings) -> str:
 def where_they_hold(reports: Sequence[Findings]) -> list[str]:
     """A sentence for each main claim of each paper: on which corpora it was reproduced, and on which it was not."""
     marks: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for one in reports:
-        for claim in main_claims(one):
-            by_mark = marks.setdefault((PAPERS[one["paper"]].title, claim["sentence"]), {})
+    for report in reports:
+        for claim in main_claims(report):
+            by_mark = marks.setdefault((PAPERS[report["paper"]].title, claim["sentence"]), {})
             mark = ", ".join(filter(None, (mark_words(claim), claim.get("setting"))))
-            by_mark.setdefault(mark, []).append(place_of(one))
+            by_mark.setdefault(mark, []).append(place_of(report))
     return [
-        f"{title}: {sentence}: {'; '.join(f'{mark} on {_listed(places)}' for mark, places in by_mark.items())}."
+        f"{title}: {sentence}: {'; '.join(f'{mark} on {_join_names(places)}' for mark, places in by_mark.items())}."
         for (title, sentence), by_mark in marks.items()
     ]
 
@@ -226,7 +216,7 @@ def _report(findings: Findings) -> Iterator[str]:
     paper = PAPERS[findings["paper"]]
     training, novel = (", ".join(findings[role]) for role in ("domains", "novel"))
     texts = f"Training domains: {training}. Novel ones: {novel}."
-    yield f"**{paper.title} on {place_of(findings)}.** {model_words(findings)} {texts}"
+    yield f"**{paper.title} on {place_of(findings)}.** {describe_model(findings)} {texts}"
     yield from cautions(findings)
     yield ""
     for claim in main_claims(findings):
@@ -247,12 +237,12 @@ def _other_reading(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str
             return
 
 
-def model_words(findings: Findings) -> str:
+def describe_model(findings: Findings) -> str:
     """`Models: layers 2, width 64, tokens each 8,192,000.`"""
     shape, tokens = findings["budget"]["shape"], findings["budget"].get("training_tokens")
     named = {"layers": shape.get("num_layers"), "width": shape.get("width"), "tokens each": tokens}
     return f"Models: {', '.join(f'{name} {number:,}' for name, number in named.items() if number)}."
 
 
-def _listed(places: Sequence[str]) -> str:
+def _join_names(places: Sequence[str]) -> str:
     return places[0] if len(places) == 1 else f"{', '.join(places[:-1])} and {places[-1]}"

@@ -88,7 +88,7 @@ def tokens_of_update(training: AdaptingConfig, num_domains: int) -> int:
 def cost_of_token(step: PlanStep, spec: Replicate) -> float:
     """Operations to train on a token, over those of a training in which all of the size's model learns.
 
-    What is beside a frozen model is counted: layers of MoDE's experts, and what a loss goes back through.
+    What is added to a frozen model is counted: layers of MoDE's experts, and what a loss goes back through.
     """
     shape, context = Shape.fresh(spec.budget.shape, spec.budget.vocab_size), spec.budget.block_size
     full = training_flops(shape, context)

@@ -9,18 +9,17 @@ import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sqlalchemy.orm import Session
 
-from engine.clusters.documents import load_documents
-from engine.clusters.sources import first_in_group as first_in_cluster_group
-from engine.environment import device_name, versions
+from engine.clusters.documents import document_ids, first_in_group, load_documents
+from engine.device import device_name, versions
 from engine.errors import Problem
 from engine.events import Event, Progress
-from engine.text.split import first_in_group
 from engine.text.split_names import SPLITS
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.tokens import domain_files
@@ -47,25 +46,12 @@ from workbench_studies.mode.arms import ReplicateMode
 from workbench_studies.mode.measurements import ModeMeasurements
 from workbench_studies.papers.catalog import PAPERS, paper_of, plan
 from workbench_studies.papers.cbtm_plan import TASKS
-from workbench_studies.papers.markdown import markdown
-from workbench_studies.papers.page import page
 from workbench_studies.papers.plan_steps import tokens_of_update, tokens_per_step
-from workbench_studies.papers.todays_rule import in_todays_words
-from workbench_studies.running.stored_results import (
-    REPORT,
-    StoredClusters,
-    classifications,
-    domain_words,
-    held_out_losses,
-    num_parameters,
-    overlap_by,
-    stored_clusters,
-    stored_distances,
-    stored_scores,
-)
+from workbench_studies.papers.report_pages import markdown, page
+from workbench_studies.papers.todays_rule import with_todays_marks
+from workbench_studies.running.stored_results import REPORT, StoredClusters, StoredResults
 from workbench_studies.running.submission import jobs_of
 
-PlannedJobs = list[tuple[PlanStep, JobCard | None]]  # each step of the plan with its job, if there is one
 Texts = Mapping[str, Path]  # the folders of documents by domain
 
 
@@ -73,50 +59,62 @@ def run(work: Work, spec: Replicate) -> Generator[Event, None, Register]:
     """Reads the stored results, judges the claims and writes the report."""
     paper = PAPERS[spec.paper]
     measured = paper.measurements(spec)
+    full_report = spec.model_copy(update={"partial": False})  # a partial report has the same plan
     with work.reading() as session:
-        planned = _planned_jobs(session, spec)
-        stored = _INPUTS[spec.paper](_Registry(session, work.storage, planned), spec, measured)
-        names = sorted({domain for _, domain, _ in stored.scores} | stored.sources)
+        cards = jobs_of(session, full_report)
+        planned = [(step, cards.get(step.key)) for step in plan(full_report)]
+        submitted = [(step, card) for step, card in planned if card]
+        results = StoredResults(session, work.storage, spec.budget, submitted)
+        inputs = _INPUTS[spec.paper](results, spec, measured)
+        names = sorted({domain for _, domain, _ in inputs.scores} | inputs.sources)
         files = {name: domain_files(session, work.storage, name) for name in names}
+        samples = [_sample(session, work.storage, name) for name in (*spec.domains, *spec.novel)]
     texts = {name: one.documents() for name, one in files.items()}
-    for one in (*stored.scores.values(), *stored.others):
-        one.kept.check()  # raises DamagedFileError if it has changed
-    scores = with_wholes(stored.scores, texts)
-    for done, place in enumerate(stored.measure(scores, texts), 1):
-        yield Progress(done, spec.seeds * stored.num_texts, "texts", f"reading stored scores: {place}")
+    for stored in (*inputs.scores.values(), *inputs.others):
+        stored.kept.check()  # raises DamagedFileError if it has changed
+    scores = with_wholes(inputs.scores, texts)
+    for done, text in enumerate(inputs.measure(scores, texts), 1):
+        yield Progress(done, spec.seeds * inputs.num_texts, "texts", f"reading stored scores: {text}")
     yield Progress(1, 2, "parts", "judging the claims")
-    facts = _circumstances(work, spec, planned, stored.trainings)
-    return _keep_report(work, paper.findings(measured, facts, **stored.more))
+    values = {**asdict(spec.budget), "block_size": spec.budget.block_size}
+    circumstances = Circumstances(
+        spec.paper,
+        device_name(work.settings.device),
+        versions(),
+        spec.size,
+        {**{name: values[name] for name in (*_BUDGET, *inputs.budget)}, **inputs.tokens},
+        [_facts(step, card) for step, card in planned],
+        corpus=spec.corpus,
+        date=datetime.now(UTC).date().isoformat(),
+        command=spec.command,
+        samples=[sample for sample in samples if sample],
+    )
+    return _keep_report(work, paper.findings(measured, circumstances, **inputs.more))
+
+
+_BUDGET = (  # the fields of a size that all findings have
+    "shape",
+    "vocab_size",
+    "training",
+    "test_tokens",
+    "block_size",
+    "prior_blocks",
+    "max_bytes",
+    "piece_length",
+)
 
 
 def with_wholes(scores: Scores, texts: Texts) -> Scores:
     """Adds to the scores which documents are pieces of one longer document."""
     places = {(domain, split) for _, domain, split in scores}
-    wholes = {(domain, split): first_in_group(texts[domain], split) for domain, split in places}
+    wholes = {}
+    for domain, split in places:
+        folders = [texts[domain]]
+        wholes[domain, split] = first_in_group(folders, document_ids(folders, [split]))
     return {key: replace(one, wholes_D=wholes[key[1:]]) for key, one in scores.items()}
 
 
 # what is stored of each paper's replication -------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Registry:
-    """Where the results of a replication's jobs are."""
-
-    session: Session
-    storage: Storage
-    planned: PlannedJobs
-
-    @property
-    def job_ids(self) -> list[str]:
-        return [card.id for _, card in self.planned if card]
-
-    @property
-    def submitted(self) -> Iterator[tuple[PlanStep, JobCard]]:
-        return ((step, card) for step, card in self.planned if card)
-
-    def scores(self, spec: Replicate, domains: Sequence[str]) -> Scores:
-        return stored_scores(self.session, self.storage, spec.budget, domains, self.job_ids)
 
 
 @dataclass(frozen=True)
@@ -126,34 +124,34 @@ class _Inputs:
     scores: Scores
     num_texts: int  # of each seed
     measure: Callable[[Scores, Texts], Iterator[str]]
-    trainings: Mapping[str, Any]  # what only this paper's budget has
+    budget: Sequence[str]  # the fields of its size that other papers do not have
+    tokens: Mapping[str, int]  # of its trainings
     others: Sequence[Stored] = ()
     sources: set[str] = field(default_factory=set)  # further domains whose documents are needed
     more: Mapping[str, Any] = field(default_factory=dict)  # what the findings have besides measurements
 
 
-def _demix_inputs(registry: _Registry, spec: ReplicateDemix, measured: DemixMeasurements) -> _Inputs:
-    session, everywhere, size = registry.session, measured.subject.everywhere, spec.budget
-    made = num_parameters(session, registry.job_ids)
-    compared = {run.mixture(method) for run in measured.subject.runs for method in METHODS}
-    curves = [_curve(session, compared, step, card.id) for step, card in registry.submitted]
-    models = [_model(compared, step, card, made) for step, card in registry.submitted]
-    measured.overlap = next(
-        (overlap_by(session, card.id) for step, card in registry.submitted if step.key == "overlap"), None
-    )
+def _demix_inputs(results: StoredResults, spec: ReplicateDemix, measured: DemixMeasurements) -> _Inputs:
+    size, made = spec.budget, results.num_parameters()
+    compared = {run.mixture(method) for run in spec.runs for method in METHODS}
+    curves = [_curve(results, compared, step, card.id) for step, card in results.submitted]
+    models = [_model(compared, step, card, made) for step, card in results.submitted]
+    if overlap := results.reports("overlap").get("overlap"):
+        pairs = product(overlap["domains"], repeat=2)
+        measured.overlap = dict(zip(pairs, map(float, chain(*overlap["overlap"])), strict=True))
     return _Inputs(
-        registry.scores(spec, everywhere),
-        len(everywhere),
+        results.scores(spec.everywhere),
+        len(spec.everywhere),
         lambda scores, _: measured.measure(scores),
+        ("adapting",),
         {
-            "adapting": asdict(size.adapting),
             "adapting_tokens": size.adapting.num_steps * tokens_of_update(size.adapting, 1),
             "training_tokens": size.training.num_steps * tokens_of_update(size.training, len(spec.domains)),
         },
         more={
-            "curves": [one for one in curves if one],
-            "models": [one for one in models if one],
-            "words": domain_words(session, everywhere),
+            "curves": [curve for curve in curves if curve],
+            "models": [model for model in models if model],
+            "words": results.word_counts(spec.everywhere),
         },
     )
 
@@ -170,73 +168,56 @@ def _model(compared: set[str], step: PlanStep, card: JobCard, num_parameters: Ma
     return None
 
 
-def _curve(session: Session, compared: set[str], step: PlanStep, job_id: str) -> Curve | None:
+def _curve(results: StoredResults, compared: set[str], step: PlanStep, job_id: str) -> Curve | None:
     """The held-out losses of a training; None for other jobs, and for models that only table 7 uses."""
     match step.spec:
         case TrainJoint(name=name, method=method, training=training) if name in compared:
-            return Curve(method, training.seed, held_out_losses(session, job_id), tokens_per_step(step))
+            return Curve(method, training.seed, results.loss_curves(job_id), tokens_per_step(step))
         case TrainExpert(domain=target, full_model=full_model, training=training):
             system = "dense-DAPT" if full_model else "DEMix-DAPT"
-            return Curve(system, training.seed, held_out_losses(session, job_id), tokens_per_step(step), target)
+            return Curve(system, training.seed, results.loss_curves(job_id), tokens_per_step(step), target)
     return None
 
 
-def _cbtm_inputs(registry: _Registry, spec: ReplicateCbtm, measured: CbtmMeasurements) -> _Inputs:
-    session, subject, size = registry.session, measured.subject, spec.budget
-    homes = [home for run in subject.runs for home in run.domains(subject.main, subject.domains)]
-    scores = registry.scores(spec, [*subject.everywhere, *homes])
-    clusterings = stored_clusters(session, registry.storage, registry.job_ids)
-    distances = stored_distances(
-        session, registry.storage, list(clusterings), scores, size.block_size, registry.job_ids
-    )
-    measured.answers.update(_answers(registry, measured))
-    measured.updates.update(_updates(registry, measured))
+def _cbtm_inputs(results: StoredResults, spec: ReplicateCbtm, measured: CbtmMeasurements) -> _Inputs:
+    homes = [home for run in spec.runs for home in run.domains(spec.main, spec.domains)]
+    scores, clusterings = results.scores([*spec.everywhere, *homes]), results.clusterings()
+    distances, size = results.distances(scores), spec.budget
+    answers = results.reports("classification")
+    measured.answers |= {run.seed: answers[key] for run in spec.runs if (key := run.step_key(TASKS)) in answers}
+    measured.updates |= _updates(results, spec)
 
     def measure(scores: Scores, texts: Texts) -> Iterator[str]:
-        for run in subject.runs:
-            for arm in subject.arms:
+        for run in spec.runs:
+            for arm in spec.arms:
                 if (clusters := clusterings.get(run.clustering(arm))) is not None:
                     measured.groupings[run.seed, arm.clustering] = _grouping(clusters, texts)
         return measured.measure(scores, distances)
 
     return _Inputs(
         scores,
-        len(subject.everywhere) + subject.main.num_models,
+        len(spec.everywhere) + spec.main.num_models,
         measure,
-        {
-            "seeding": asdict(size.seeding),
-            "less": size.less,
-            "moe": asdict(size.moe) if size.moe else None,
-            "moe_seeds": size.moe_seeds,
-            "smaller": asdict(size.smaller) if size.smaller else None,
-            "ablations_at_less": size.ablations_at_less,
-            "training_tokens": size.training.num_steps * tokens_of_update(size.training, 1),
-        },
+        ("seeding", "less", "moe", "moe_seeds", "smaller", "ablations_at_less"),
+        {"training_tokens": size.training.num_steps * tokens_of_update(size.training, 1)},
         list(distances.values()),
         {name for one in clusterings.values() for name in one.sources},
     )
 
 
-def _answers(registry: _Registry, measured: CbtmMeasurements) -> dict[int, dict[str, Any]]:
-    """The findings of each seed's classification, if there is one."""
-    reports = classifications(registry.session, registry.job_ids)
-    by_key = {step.key: reports[card.id].findings for step, card in registry.submitted if card.id in reports}
-    return {run.seed: by_key[key] for run in measured.subject.runs if (key := run.step_key(TASKS)) in by_key}
-
-
-def _updates(registry: _Registry, measured: CbtmMeasurements) -> dict[tuple[int, str], list[float]]:
+def _updates(results: StoredResults, spec: ReplicateCbtm) -> dict[tuple[int, str], list[float]]:
     """Seconds of an update of each model of the arms at the full budget, and of a mixture of experts, by seed."""
     seconds = {
         step.key: tokens_per_step(step) / speed
-        for step, card in registry.submitted
+        for step, card in results.submitted
         if (speed := card.result.get("throughput", {}).get("tokens_per_second"))
     }
     updates: dict[tuple[int, str], list[float]] = {}
-    for run in measured.subject.runs:
-        keys = {arm.key: [f"{arm.key} {number}" for number in range(arm.num_models)] for arm in measured.subject.arms}
-        for name, of_models in {**keys, MOE: [MOE]}.items():
-            known = [seconds[key] for one in of_models if (key := run.step_key(one)) in seconds]
-            if len(known) == len(of_models):
+    for run in spec.runs:
+        models = {arm.key: [f"{arm.key} {number}" for number in range(arm.num_models)] for arm in spec.arms}
+        for name, keys in {**models, MOE: [MOE]}.items():
+            known = [seconds[key] for model in keys if (key := run.step_key(model)) in seconds]
+            if len(known) == len(keys):
                 updates[run.seed, name] = known
     return updates
 
@@ -245,7 +226,7 @@ def _grouping(clusters: StoredClusters, texts: Texts) -> Grouping:
     clusters.kept.check()
     documents = load_documents(clusters.kept.folder)
     labels, labels_N = np.unique(np.array(clusters.sources)[documents.sources_N], return_inverse=True)
-    wholes_N = first_in_cluster_group([texts[name] for name in clusters.sources], documents.ids_N)
+    wholes_N = first_in_group([texts[name] for name in clusters.sources], documents.ids_N)
     is_held_out_N = documents.splits_N != SPLITS.index("train")
     return Grouping(
         tuple(labels.tolist()),
@@ -258,26 +239,22 @@ def _grouping(clusters: StoredClusters, texts: Texts) -> Grouping:
     )
 
 
-def _mode_inputs(registry: _Registry, spec: ReplicateMode, measured: ModeMeasurements) -> _Inputs:
-    everywhere, size = measured.subject.everywhere, spec.budget
-    measured.num_parameters.update(num_parameters(registry.session, registry.job_ids))
+def _mode_inputs(results: StoredResults, spec: ReplicateMode, measured: ModeMeasurements) -> _Inputs:
+    size = spec.budget
+    measured.num_parameters.update(results.num_parameters())
     return _Inputs(
-        registry.scores(spec, everywhere),
-        len(everywhere),
+        results.scores(spec.everywhere),
+        len(spec.everywhere),
         lambda scores, _: measured.measure(scores),
+        ("seeding", "mode", "lora", "shared_backbone", "ablation_seeds"),
         {
-            "seeding": asdict(size.seeding),
-            "mode": asdict(size.mode),
-            "lora": asdict(size.lora),
-            "shared_backbone": size.shared_backbone,
-            "ablation_seeds": size.ablation_seeds,
             "seeding_tokens": size.seeding.num_steps * tokens_of_update(size.seeding, len(spec.known)),
             "training_tokens": size.training.num_steps * tokens_of_update(size.training, len(spec.targets)),
         },
     )
 
 
-_INPUTS: Mapping[str, Callable[[_Registry, Any, Any], _Inputs]] = {
+_INPUTS: Mapping[str, Callable[[StoredResults, Any, Any], _Inputs]] = {
     "demix": _demix_inputs,
     "cbtm": _cbtm_inputs,
     "mode": _mode_inputs,
@@ -285,44 +262,6 @@ _INPUTS: Mapping[str, Callable[[_Registry, Any, Any], _Inputs]] = {
 
 
 # the report ---------------------------------------------------------------------------------------
-
-
-def _planned_jobs(session: Session, spec: Replicate) -> PlannedJobs:
-    """The plan of a replication with its jobs. A partial report has the same plan as a full one."""
-    full_report = spec.model_copy(update={"partial": False})
-    jobs = jobs_of(session, full_report)
-    return [(step, jobs.get(step.key)) for step in plan(full_report)]
-
-
-def _circumstances(work: Work, spec: Replicate, planned: PlannedJobs, trainings: Mapping[str, Any]) -> Circumstances:
-    """Machine, jobs and budget; `trainings` holds what only this paper's budget has."""
-    size = spec.budget
-    budget = {
-        "shape": asdict(size.shape),
-        "vocab_size": size.vocab_size,
-        "training": asdict(size.training),
-        "test_tokens": size.test_tokens,
-        "block_size": size.block_size,
-        "prior_blocks": size.prior_blocks,
-        "max_bytes": size.max_bytes,
-        "piece_length": size.piece_length,
-        **trainings,
-    }
-    jobs = [_facts(step, card) for step, card in planned]
-    with work.reading() as session:
-        samples = [_sample(session, work.storage, name) for name in (*spec.domains, *spec.novel)]
-    return Circumstances(
-        spec.paper,
-        device_name(work.settings.device),
-        versions(),
-        spec.size,
-        budget,
-        jobs,
-        corpus=spec.corpus,
-        date=datetime.now(UTC).date().isoformat(),
-        command=spec.command,
-        samples=[sample for sample in samples if sample],
-    )
 
 
 def _sample(session: Session, storage: Storage, name: str) -> dict[str, Any]:
@@ -352,7 +291,7 @@ def _facts(step: PlanStep, card: JobCard | None) -> JobFacts:
 
 def _keep_report(work: Work, findings: dict[str, Any]) -> Register:
     """Stores Markdown, one HTML page and the findings as JSON in an artifact."""
-    findings, artifact_id = in_todays_words(findings), work.stable_id("report")
+    findings, artifact_id = with_todays_marks(findings), work.stable_id("report")
     with work.storage.new(artifact_id) as folder:
         (folder / "report.md").write_text(markdown(findings), encoding="utf-8")
         (folder / "report.html").write_text(page(findings), encoding="utf-8")

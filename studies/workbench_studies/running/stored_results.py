@@ -1,94 +1,30 @@
-"""The registry data of a replication: stored scores, training curves and overlaps of its domains."""
+"""The registry data of a replication: what its jobs left of scores, curves, clusters and reports."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
 from engine.files import ArtifactRef
-from workbench.answers.cards import ReportCard
+from workbench.answers.cards import JobCard, ReportCard
 from workbench.job_records import jobs
 from workbench.registry.clusters.cluster_routing import distances_key, find_distances
 from workbench.registry.reports import list_reports
 from workbench.schema.tables import Clustering, Domain, Evaluation, Expert, SeedModel
+from workbench.specs.requests import PlanStep
 from workbench.store.storage import Storage
-from workbench_studies.core.measurements import ScoreKey, Stored
+from workbench_studies.core.measurements import Scores, Stored
 from workbench_studies.core.sizes import Size
-from workbench_studies.demix.measurements import Overlap
-from workbench_studies.papers.todays_rule import in_todays_words
+from workbench_studies.papers.todays_rule import with_todays_marks
 
 REPORT = "replication"  # the kind of its reports
 _TERMS = 5  # as many as tables 2 to 7 of C-BTM print
-HELD_OUT = "dev_loss/"  # what a training's curve of a domain's held-out loss is called
-
-
-def stored_scores(
-    session: Session, storage: Storage, size: Size, domains: Sequence[str], job_ids: Collection[str]
-) -> dict[ScoreKey, Stored]:
-    """The scores on these domains of the experts that these jobs made, of the most tokens that the size asks for.
-
-    Its name alone does not make an expert one of the replication's: another may have been trained under it.
-    Nothing is hashed here: a transaction must be short.
-    """
-    most = {"test": size.test_tokens, "dev": size.dev_tokens}
-    query = (
-        select(Expert.name, Domain.name, Evaluation)
-        .join(Evaluation.expert)
-        .join(Evaluation.domain)
-        .options(joinedload(Evaluation.artifact))
-        .where(Domain.name.in_(domains), Evaluation.block_size == size.block_size)
-        .where(Expert.job_id.in_(job_ids))
-        .order_by(Evaluation.num_tokens, Expert.name, Domain.name, Evaluation.split)
-    )
-    return {
-        (expert, domain, row.split): Stored(storage.kept(row.artifact), row.num_tokens)
-        for expert, domain, row in session.execute(query)
-        if row.num_tokens <= most[row.split]
-    }
-
-
-def num_parameters(session: Session, job_ids: Collection[str]) -> dict[str, int]:
-    """The parameters of the seed models and experts that these jobs made, by name."""
-    of_seeds = select(SeedModel.name, SeedModel.num_parameters).where(SeedModel.job_id.in_(job_ids))
-    of_experts = select(Expert.name, Expert.num_parameters).where(Expert.job_id.in_(job_ids))
-    return dict(session.execute(of_seeds.union_all(of_experts)).tuples().all())
-
-
-def domain_words(session: Session, domains: Collection[str]) -> dict[str, dict[str, int]]:
-    """The words between white space of each domain that exists, by split."""
-    rows = session.execute(select(Domain.name, Domain.splits).where(Domain.name.in_(domains))).tuples()
-    return {name: {split: int(counts["words"]) for split, counts in splits.items()} for name, splits in rows}
-
-
-def stored_distances(
-    session: Session,
-    storage: Storage,
-    clusterings: Sequence[str],
-    scores: Mapping[ScoreKey, Stored],
-    block_size: int,
-    job_ids: Collection[str],
-) -> dict[tuple[str, str], Stored]:
-    """Distances of the scored test text to the clusters of these jobs' clusterings, by clustering and domain."""
-    measures = {(domain, one.num_tokens) for (_, domain, split), one in scores.items() if split == "test"}
-    tokenizers = sorted(set(session.scalars(select(Expert.tokenizer_sha256).where(Expert.job_id.in_(job_ids)))))
-    ids = dict(session.execute(select(Domain.name, Domain.id)).tuples().all())
-    distances: dict[tuple[str, str], Stored] = {}
-    for row in session.scalars(select(Clustering).where(Clustering.job_id.in_(job_ids))):
-        for (domain, num_tokens), tokenizer in product(sorted(measures), tokenizers):
-            key = distances_key(row.artifact_id, ids[domain], tokenizer, "test", block_size, num_tokens)
-            if row.name in clusterings and (artifact := find_distances(session, [key])[0]) is not None:
-                distances[row.name, domain] = Stored(storage.kept(artifact), num_tokens)
-    return distances
-
-
-def classifications(session: Session, job_ids: Collection[str]) -> dict[str, ReportCard]:
-    """The reports of the few-shot classifications among these jobs, by job."""
-    reports = list_reports(session, kind="classification")
-    return {card.job_id: card for card in reports if card.job_id is not None and card.job_id in job_ids}
+_HELD_OUT = "dev_loss/"  # what a training's curve of a domain's held-out loss is called
 
 
 @dataclass(frozen=True)
@@ -101,40 +37,98 @@ class StoredClusters:
     terms: tuple[tuple[str, ...], ...]
 
 
-def stored_clusters(session: Session, storage: Storage, job_ids: Collection[str]) -> dict[str, StoredClusters]:
-    """The clusterings that these jobs made, by name."""
-    rows = session.scalars(select(Clustering).where(Clustering.job_id.in_(job_ids)).order_by(Clustering.name))
-    return {row.name: _clusters_of(storage, row) for row in rows}
+@dataclass(frozen=True)
+class StoredResults:
+    """Reads the results of submitted steps. Nothing is hashed here: a transaction must be short.
 
+    A name does not make a model one of the replication's: another may have been trained under it. So all is selected by
+    the jobs.
+    """
 
-def _clusters_of(storage: Storage, row: Clustering) -> StoredClusters:
-    terms = tuple(tuple(cluster.terms[:_TERMS]) for cluster in row.clusters)
-    sources = tuple(source["name"] for source in row.sources)
-    information = row.metrics["overlap"]["normalised_mutual_information"]
-    return StoredClusters(storage.kept(row.artifact), sources, information, terms)
+    session: Session
+    storage: Storage
+    size: Size
+    submitted: Sequence[tuple[PlanStep, JobCard]]
 
+    @property
+    def job_ids(self) -> list[str]:
+        return [card.id for _, card in self.submitted]
 
-def held_out_losses(session: Session, job_id: str) -> dict[str, list[tuple[int, float]]]:
-    """The curve of each domain's held-out loss (nats per token) in a training, as step and value."""
-    losses: dict[str, list[tuple[int, float]]] = {}
-    for point in jobs.metrics(session, job_id):
-        if point.name.startswith(HELD_OUT):
-            losses.setdefault(point.name.removeprefix(HELD_OUT), []).append((point.step, point.value))
-    return losses
+    def scores(self, domains: Sequence[str]) -> Scores:
+        """The scores of the experts on these domains, of the most tokens that the size asks for."""
+        most = {"test": self.size.test_tokens, "dev": self.size.dev_tokens}
+        query = (
+            select(Expert.name, Domain.name, Evaluation)
+            .join(Evaluation.expert)
+            .join(Evaluation.domain)
+            .options(joinedload(Evaluation.artifact))
+            .where(Domain.name.in_(domains), Evaluation.block_size == self.size.block_size)
+            .where(Expert.job_id.in_(self.job_ids))
+            .order_by(Evaluation.num_tokens, Expert.name, Domain.name, Evaluation.split)
+        )
+        return {
+            (expert, domain, row.split): Stored(self.storage.kept(row.artifact), row.num_tokens)
+            for expert, domain, row in self.session.execute(query)
+            if row.num_tokens <= most[row.split]
+        }
+
+    def num_parameters(self) -> dict[str, int]:
+        """The parameters of the seed models and experts, by name."""
+        of_seeds = select(SeedModel.name, SeedModel.num_parameters).where(SeedModel.job_id.in_(self.job_ids))
+        of_experts = select(Expert.name, Expert.num_parameters).where(Expert.job_id.in_(self.job_ids))
+        return dict(self.session.execute(of_seeds.union_all(of_experts)).tuples().all())
+
+    def word_counts(self, domains: Collection[str]) -> dict[str, dict[str, int]]:
+        """The words between white space of each domain that exists, by split."""
+        query = select(Domain.name, Domain.splits).where(Domain.name.in_(domains))
+        rows = self.session.execute(query).tuples()
+        return {name: {split: int(counts["words"]) for split, counts in splits.items()} for name, splits in rows}
+
+    def clusterings(self) -> dict[str, StoredClusters]:
+        """The clusterings by name."""
+        return {
+            row.name: StoredClusters(
+                self.storage.kept(row.artifact),
+                tuple(source["name"] for source in row.sources),
+                row.metrics["overlap"]["normalised_mutual_information"],
+                tuple(tuple(cluster.terms[:_TERMS]) for cluster in row.clusters),
+            )
+            for row in self._clustering_rows()
+        }
+
+    def distances(self, scores: Scores) -> dict[tuple[str, str], Stored]:
+        """Distances of the scored test text to the clusters, by clustering and domain."""
+        measures = {(domain, one.num_tokens) for (_, domain, split), one in scores.items() if split == "test"}
+        of_experts = select(Expert.tokenizer_sha256).where(Expert.job_id.in_(self.job_ids))
+        tokenizers = sorted(set(self.session.scalars(of_experts)))
+        ids = dict(self.session.execute(select(Domain.name, Domain.id)).tuples().all())
+        distances: dict[tuple[str, str], Stored] = {}
+        for row in self._clustering_rows():
+            for (domain, num_tokens), tokenizer in product(sorted(measures), tokenizers):
+                key = distances_key(row.artifact_id, ids[domain], tokenizer, "test", self.size.block_size, num_tokens)
+                if (artifact := find_distances(self.session, [key])[0]) is not None:
+                    distances[row.name, domain] = Stored(self.storage.kept(artifact), num_tokens)
+        return distances
+
+    def _clustering_rows(self) -> Sequence[Clustering]:
+        query = select(Clustering).where(Clustering.job_id.in_(self.job_ids)).order_by(Clustering.name)
+        return self.session.scalars(query).all()
+
+    def loss_curves(self, job_id: str) -> dict[str, list[tuple[int, float]]]:
+        """The curve of each domain's held-out loss (nats per token) in a training, as step and value."""
+        losses: dict[str, list[tuple[int, float]]] = {}
+        for point in jobs.metrics(self.session, job_id):
+            if point.name.startswith(_HELD_OUT):
+                losses.setdefault(point.name.removeprefix(_HELD_OUT), []).append((point.step, point.value))
+        return losses
+
+    def reports(self, kind: str) -> dict[str, Mapping[str, Any]]:
+        """The findings of the reports of a kind, by the key of the step that wrote each."""
+        findings = {card.job_id: card.findings for card in list_reports(self.session, kind=kind)}
+        return {step.key: findings[card.id] for step, card in self.submitted if card.id in findings}
 
 
 def newest_report(session: Session, name: str) -> ReportCard | None:
     """The newest report of a replication, its marks in today's words; None while there is none."""
     card = next((one for one in list_reports(session, kind=REPORT) if one.findings["name"] == name), None)
-    return card and card.model_copy(update={"findings": in_todays_words(card.findings)})
-
-
-def overlap_by(session: Session, job_id: str) -> Overlap | None:
-    """The overlap of every two domains that a job measured; None while there is none."""
-    report = next((one for one in list_reports(session, kind="overlap") if one.job_id == job_id), None)
-    if report is None:
-        return None
-    names, matrix = report.findings["domains"], report.findings["overlap"]
-    return {
-        (one, names[j]): float(share) for one, row in zip(names, matrix, strict=True) for j, share in enumerate(row)
-    }
+    return card and card.model_copy(update={"findings": with_todays_marks(card.findings)})

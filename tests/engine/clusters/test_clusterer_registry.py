@@ -13,16 +13,20 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from engine.clusters.balanced_assignment import (
+from engine.clusters.centroids import Clusters
+from engine.clusters.config import ClusterConfig, ClusterMethod
+from engine.clusters.kmeans import (
     _find_prices,
     _Paths,
     _without_cycles,
     balanced_assignment,
+    drawn_cluster,
     even_out,
+    find_clusters,
+    first_centres,
+    kmeans,
+    nearest_assignment,
 )
-from engine.clusters.centroids import Clusters
-from engine.clusters.config import ClusterConfig, ClusterMethod
-from engine.clusters.kmeans import drawn_cluster, find_clusters, first_centres, kmeans, nearest_assignment
 from engine.errors import EngineError
 from engine.events import Progress
 

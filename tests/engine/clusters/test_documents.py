@@ -13,10 +13,17 @@ import pytest
 
 from engine.clusters.artifact import place
 from engine.clusters.config import ClusterConfig, TfidfConfig
-from engine.clusters.documents import ClusteredDocuments, Mapped, join, load_documents, load_mapped
-from engine.clusters.edits import ClusterSplit, merge, pin, split
-from engine.clusters.fitting import Fitted, fit, words_of
-from engine.clusters.sources import SourceDocument, as_ids, hex_of
+from engine.clusters.documents import (
+    ClusteredDocuments,
+    Mapped,
+    SourceDocument,
+    as_ids,
+    hex_of,
+    join,
+    load_documents,
+    load_mapped,
+)
+from engine.clusters.fitting import ClusterSplit, Fitted, fit, merge_clusters, pin_documents, split_cluster, words_of
 from engine.errors import CorpusError, DamagedFileError, EngineError
 from engine.text.corpus import Document
 from engine.text.parquet_rows import Table
@@ -164,7 +171,7 @@ def test_changes_are_named(fitted: Fitted) -> None:
 def test_a_merge_moves_higher_numbers_down_and_weighs_centres_by_their_documents(fitted: Fitted) -> None:
     documents, _ = placed(fitted)
     documents.labels_N[documents.members(1)[:5]] = 3
-    edited = merge(fitted, documents, [3, 1])
+    edited = merge_clusters(fitted, documents, [3, 1])
     assert edited.before == (0, 1, 2)
     assert edited.changed == {1}
     assert edited.documents.labels_N.tolist() == [{0: 0, 1: 1, 2: 2, 3: 1}[n] for n in documents.labels_N.tolist()]
@@ -180,7 +187,7 @@ def test_a_merge_moves_higher_numbers_down_and_weighs_centres_by_their_documents
 @pytest.mark.parametrize("numbers", [[0], [1, 1], [0, 4], [-1, 2]])
 def test_a_merge_of_less_than_two_clusters_is_refused(fitted: Fitted, numbers: list[int]) -> None:
     with pytest.raises(EngineError, match="at least two of the 4"):
-        merge(fitted, placed(fitted)[0], numbers)
+        merge_clusters(fitted, placed(fitted)[0], numbers)
 
 
 def test_a_split_puts_new_parts_last_and_touches_no_other_cluster(fitted: Fitted) -> None:
@@ -192,7 +199,7 @@ def test_a_split_puts_new_parts_last_and_touches_no_other_cluster(fitted: Fitted
     centres = np.stack([vectors[labels == part].mean(0) for part in range(3)]).astype(np.float32)
     pinned = replace(documents, is_pinned_N=documents.labels_N == 99)
     pinned.is_pinned_N[members[1]] = True
-    edited = split(fitted, pinned, 2, ClusterSplit(vectors, labels, centres, centres))
+    edited = split_cluster(fitted, pinned, 2, ClusterSplit(vectors, labels, centres, centres))
     assert edited.before == (0, 1, 2, 3, None, None)
     assert edited.changed == {2, 4, 5}
     expected = np.array([2, 4, 5])[labels]
@@ -210,18 +217,18 @@ def test_a_split_puts_new_parts_last_and_touches_no_other_cluster(fitted: Fitted
 def test_pinning_changes_the_clusters_that_lose_and_gain_and_no_centre(fitted: Fitted) -> None:
     documents, _ = placed(fitted)
     one, other = int(documents.members(0)[0]), int(documents.members(3)[0])
-    edited = pin(fitted, documents, np.array([one, other]), 3)
+    edited = pin_documents(fitted, documents, np.array([one, other]), 3)
     assert edited.changed == {0, 3}
     assert edited.documents.labels_N[[one, other]].tolist() == [3, 3]
     assert edited.documents.is_pinned_N.sum() == 2
     assert edited.fitted is fitted
-    assert pin(fitted, documents, np.array([other]), 3).changed == frozenset()
+    assert pin_documents(fitted, documents, np.array([other]), 3).changed == frozenset()
 
 
 def test_an_edited_clustering_is_kept_and_opened_again(fitted: Fitted, tmp_path: Path) -> None:
     from engine.clusters.artifact import load_clustering
 
-    edited = merge(fitted, placed(fitted)[0], [0, 1])
+    edited = merge_clusters(fitted, placed(fitted)[0], [0, 1])
     edited.fitted.save(tmp_path)
     loaded = load_clustering(tmp_path)
     np.testing.assert_array_equal(loaded.clusters.centres_KD, edited.fitted.clustering.clusters.centres_KD)

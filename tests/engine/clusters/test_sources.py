@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.clusters.sources import (
+from engine.clusters.documents import (
     as_ids,
     document_ids,
     draw,

@@ -15,7 +15,6 @@ from engine.events import Token
 from engine.inference.ensemble import Ensemble, Group, group_of
 from engine.inference.generate import generate, read_text
 from engine.inference.mixing import Mixing
-from engine.inference.sampling import sampling_distribution
 from engine.methods.multi_expert_files import new_placement
 from engine.mixing.base import FixedGate, Gate, mix
 from engine.mixing.cluster import ClusterGate
@@ -202,18 +201,6 @@ def test_a_small_chunk_changes_nothing(elms, monkeypatch: pytest.MonkeyPatch) ->
     for position, (log_weights_E, observed_E) in enumerate(read[4:]):
         expected = full[1][position, ids_of()[position + 5]]
         torch.testing.assert_close(mix(log_weights_E, observed_E), expected, atol=1e-5, rtol=1e-5)
-
-
-def test_what_is_generated_is_drawn_from_the_mixture(elms) -> None:  # L13
-    gate = ClusterGate([1.0] * NUM_CLUSTERS, tiny_routing(), temperature=0.5, top_k=2)
-    ensemble = ensemble_of(*elms.values())
-    shown = list(generate(ensemble, ELMS, gate, tiny_tokenizer(), "the court", SamplingConfig(max_tokens=12, seed=3)))
-    drawn = [one for one in shown if isinstance(one, Token)]
-    ids = [*ids_of("the court"), *(one.id for one in drawn)]
-    scored = [float(mix(*pair)) for pair in Mixing(ensemble, ELMS, gate).read(ids)][-len(drawn) :]
-    assert [one.logprob for one in drawn] == pytest.approx(scored, abs=1e-5)
-    last_V = decoded(Mixing(ensemble, ELMS, gate), ids)[1][-1]
-    assert float(sampling_distribution(last_V, SamplingConfig()).sum()) == pytest.approx(1, abs=1e-5)
 
 
 def test_models_that_cannot_mix_are_refused(elms) -> None:

@@ -18,11 +18,10 @@ from engine.inference.cancellation import CancelledError, cancel_scope
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import generate, read_prompt, read_text
 from engine.inference.mixing import Mixing
-from engine.inference.sampling import StopPhrases, make_generator, sample_token, sampling_distribution
+from engine.inference.sampling import StopPhrases, make_generator, sample_token
 from engine.inference.shared_passes import SharedPasses
 from engine.mixing.base import FixedGate, mix
-from engine.mixing.gate_type import build_gate, gate_type
-from engine.mixing.gates.fixed import FixedGateConfig
+from engine.mixing.gate_type import build_gate
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.mixing.posterior import PosteriorGate, UpdatingGate
 from engine.models.multi_expert import MultiExpertModel
@@ -76,16 +75,6 @@ def test_tokens_before_the_evidence_begins_are_read_but_weigh_nothing(model, tok
     torch.testing.assert_close(cached_V.double(), expected_V.double(), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["posterior", "fixed"])
-def test_the_mixtures_probabilities_sum_to_one(model: MultiExpertModel, tokenizer: Tokenizer, kind) -> None:  # L13
-    mixing = Mixing(model, model.keys, build_gate(gate_type(kind).config(kind), [1, 2, 3, 4]))
-    list(mixing.read([tokenizer.bos_id, *tokenizer.encode(PROMPT)]))
-    weights_E, logprobs_V = mixing.distribution()
-    assert float(logprobs_V.exp().sum()) == pytest.approx(1, abs=1e-5)
-    assert float(weights_E.sum()) == pytest.approx(1, abs=1e-6)
-    torch.testing.assert_close(sampling_distribution(logprobs_V, SamplingConfig()), logprobs_V.exp(), atol=1e-5, rtol=0)
-
-
 def test_what_generation_says_of_its_tokens_is_what_the_scorer_says(
     model: MultiExpertModel, tokenizer: Tokenizer
 ) -> None:  # L13
@@ -95,29 +84,6 @@ def test_what_generation_says_of_its_tokens_is_what_the_scorer_says(
     mixing = Mixing(model, model.keys, build_gate(PosteriorGateConfig(), [1.0] * 4))
     scored = [float(mix(log_weights_E, observed_E)) for log_weights_E, observed_E in mixing.read(ids)]
     assert logprobs(events) == pytest.approx(scored[-len(text_ids) :], abs=1e-5)
-
-
-def test_all_weight_on_one_expert_is_that_expert_to_the_bit(
-    model: MultiExpertModel, tokenizer: Tokenizer
-) -> None:  # L1
-    by_itself = say(model, ["news"], tokenizer)
-    among = say(model, model.keys, tokenizer, weights=[0, 0, 1, 0], gate=FixedGateConfig())
-    assert [e.id for e in by_itself[:-1]] == [e.id for e in among[:-1]]
-    assert logprobs(among) == pytest.approx(logprobs(by_itself), abs=1e-5)
-    mixing = Mixing(model, ["news"], build_gate(PosteriorGateConfig(), [1.0]))
-    ids = [tokenizer.bos_id, *tokenizer.encode(PROMPT)]
-    list(mixing.read(ids))
-    with torch.no_grad():
-        expert_V = model(torch.tensor([ids]), Rows.all_to("news", 1))[0, -1].log_softmax(-1)
-    assert torch.equal(mixing.distribution()[1], expert_V)
-
-
-def test_a_mixture_without_an_expert_is_the_one_that_never_loaded_it(model: MultiExpertModel, tokenizer) -> None:  # L7
-    off = say(model, ["law", "news", "verse"], tokenizer)
-    model.remove_expert("code")
-    never = say(model, ["law", "news", "verse"], tokenizer)
-    assert logprobs(off) == logprobs(never)
-    assert off == never
 
 
 def test_weights_of_every_token_are_named_and_sum_to_one(model: MultiExpertModel, tokenizer: Tokenizer) -> None:  # L5
@@ -153,21 +119,6 @@ def test_drawing_follows_the_distribution() -> None:
     generator = torch.Generator().manual_seed(0)
     counts = Counter(sample_token(logprobs_V, SamplingConfig(), generator) for _ in range(3000))
     assert [counts[i] / 3000 for i in range(3)] == pytest.approx([0.6, 0.3, 0.1], abs=0.03)
-
-
-def test_top_p_keeps_the_smallest_set_with_that_much_probability() -> None:
-    logprobs_V = torch.tensor([0.1, 0.6, 0.3]).log()
-    torch.testing.assert_close(
-        sampling_distribution(logprobs_V, SamplingConfig(top_p=0.7)), torch.tensor([0.0, 2 / 3, 1 / 3])
-    )
-    torch.testing.assert_close(
-        sampling_distribution(logprobs_V, SamplingConfig(top_p=0.5)), torch.tensor([0.0, 1.0, 0.0])
-    )
-
-
-def test_no_active_expert_is_refused(model: MultiExpertModel) -> None:
-    with pytest.raises(MixtureError, match="no active expert"):
-        Mixing(model, [], build_gate(PosteriorGateConfig(), [1.0]))
 
 
 def test_a_prompt_longer_than_the_context_is_refused(model: MultiExpertModel, tokenizer: Tokenizer) -> None:

@@ -17,7 +17,6 @@ from engine.events import Done, Token
 from engine.inference.generate import generate, read_prompt, read_text
 from engine.inference.sampling import (
     make_generator,
-    most_probable,
     penalize,
     sample_token,
     sampling_distribution,
@@ -93,7 +92,7 @@ def test_presence_and_frequency_count_only_the_answer() -> None:
 
 
 def test_penalties_hold_at_temperature_0() -> None:
-    best, second = (token for token, _ in most_probable(logprobs(), 2))
+    best, second = logprobs().topk(2).indices.tolist()
     greedy = SamplingConfig(temperature=0, logit_bias={best: -100.0})
     assert sample_token(logprobs(), greedy, make_generator(1)) == second
     flat = (logprobs() / 10).log_softmax(-1)
@@ -110,7 +109,7 @@ def test_without_an_option_not_a_bit_changes() -> None:
 def test_tokens_outside_the_best_are_never_drawn() -> None:
     generator, sampling = make_generator(1), SamplingConfig(top_k=3)
     drawn = Counter(sample_token(logprobs(), sampling, generator) for _ in range(200))
-    assert set(drawn) == {token for token, _ in most_probable(logprobs(), 3)}
+    assert set(drawn) == set(logprobs().topk(3).indices.tolist())
 
 
 @pytest.mark.parametrize("option", ["top_k", "min_p", "repetition_penalty", "num_candidates"])

@@ -144,13 +144,6 @@ def test_a_mixture_without_an_expert_is_the_mixture_that_never_scored_it(
     assert torch.equal(mix_scores(gate, scores_EX[[0, 2, 3]], block_size), mix_scores(gate, never, block_size))
 
 
-def test_removing_by_weight_zero_is_removing(score: Score, model: MultiExpertModel) -> None:  # L7
-    scores_EX, block_size = score(model.keys)
-    off = mix_scores(build_gate(PosteriorGateConfig(), [1, 0, 1, 1]), scores_EX, block_size)
-    gone = mix_scores(build_gate(PosteriorGateConfig(), [1, 1, 1]), scores_EX[[0, 2, 3]], block_size)
-    torch.testing.assert_close(off, gone, atol=1e-12, rtol=0)
-
-
 def test_all_weight_on_one_expert_is_that_experts_score_to_the_bit(score: Score, model: MultiExpertModel) -> None:  # L1
     scores_EX, block_size = score(model.keys)
     mixed = mix_scores(build_gate(PosteriorGateConfig(), [0, 0, 1, 0]), scores_EX, block_size)

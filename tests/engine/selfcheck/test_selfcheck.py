@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.environment import versions
+from engine.device import versions
 from engine.errors import ModelError
 from engine.selfcheck import decoding_laws, laws, persistence_laws, test_bed
 from engine.selfcheck.law import Law, LawFinding, LawVerdict, gap, judge, relative_gap, report, worst
@@ -124,7 +124,7 @@ def test_no_verdict_at_all_is_not_ok() -> None:
 
 
 def test_versions_can_be_reported_without_importing_torch() -> None:
-    code = "import sys; from engine.environment import versions; versions(); sys.exit('torch' in sys.modules)"
+    code = "import sys; from engine.device import versions; versions(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

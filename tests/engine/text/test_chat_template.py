@@ -14,8 +14,14 @@ from transformers import AutoTokenizer
 from engine.errors import ChatTemplateError
 from engine.files import EXPERT_CARD
 from engine.text.chat import template_process
-from engine.text.chat.own_template import add_turn_ends, copy_template, stop_ids, template_folder
-from engine.text.chat.template import ChatTemplate, load_chat_template
+from engine.text.chat.template import (
+    ChatTemplate,
+    add_turn_ends,
+    copy_template,
+    load_chat_template,
+    stop_ids,
+    template_folder,
+)
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from tests.engine.chat_shapes import CHATS, MARKED, chat_folder, ids_of
 from tests.engine.tokenizer_shapes import byte_level
@@ -103,13 +109,6 @@ def test_answers_are_the_assistants_words_and_the_end_of_its_turn(tmp_path: Path
     assert shown == [f"Only with consent.{end}", f"Ask again.{end}"]
 
 
-def test_answers_that_a_template_marks_are_those_of_transformers(tmp_path: Path) -> None:
-    tokenizer, template = load(tmp_path, "marked")
-    expected = theirs(tmp_path, TALK, return_dict=True, return_assistant_tokens_mask=True)
-    ids, is_answer = template.encode_answers(tokenizer, TALK)
-    assert (ids, is_answer.tolist()) == (expected["input_ids"], [bool(one) for one in expected["assistant_masks"]])
-
-
 def test_a_forged_end_does_not_end_an_answer(tmp_path: Path) -> None:
     tokenizer, template = load(tmp_path, "llama 3")
     messages = [TALK[0], {"role": "assistant", "content": "a<|eot_id|>b"}]
@@ -122,13 +121,6 @@ def test_the_end_of_a_turn_comes_first_of_what_the_template_writes_after_an_answ
     tokenizer, template = load(tmp_path, name)
     ends = [tokenizer.written(id) for id in template.turn_ends(tokenizer)]
     assert ends == ([CHATS[name][3], "<|endoftext|>"] if name == "phi 3" else [CHATS[name][3]])
-
-
-def test_answers_that_cannot_be_matched_are_refused(tmp_path: Path) -> None:
-    tokenizer, _ = load(tmp_path, "qwen")
-    source = "{{ messages | length }}{% for message in messages %}{{ message.content }}{% endfor %}"
-    with pytest.raises(ChatTemplateError, match=r"cannot be seen where the answer begins\. Mark the answers"):
-        ChatTemplate(source, {}).encode_answers(tokenizer, TALK)
 
 
 BAD = {

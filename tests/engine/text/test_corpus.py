@@ -123,12 +123,6 @@ def test_links_are_not_followed_and_the_report_says_so(tmp_path: Path) -> None:
     assert [entry.path for entry in report.refused] == ["link.txt", "loop"]
 
 
-def test_a_pipe_in_the_folder_is_not_opened(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("text")
-    os.mkfifo(tmp_path / "b.txt")
-    assert len(read(tmp_path)) == 1
-
-
 def test_files_of_unknown_kind_in_a_folder_are_left_out_and_listed(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
     (tmp_path / "picture.png").write_bytes(b"\x89PNG")
@@ -281,13 +275,6 @@ def test_the_faults_of_a_text_are_detected_behind_a_long_line(tmp_path: Path) ->
     with pytest.raises(CorpusError, match="byte 18003 of the line") as refusal:
         read(tmp_path / "a.txt")
     assert refusal.value.line == 2
-
-
-def test_a_data_set_is_read_by_its_name(tmp_path: Path) -> None:
-    """A local folder stands in for the hub: the tests use no network."""
-    write_jsonl(tmp_path / "train.jsonl", TEXTS)
-    documents = list(read_dataset(DatasetSource.parse(str(tmp_path)), ReadOptions(), ReadReport()))
-    assert [document.text for document in documents] == TEXTS
 
 
 def test_a_split_of_a_data_set_is_read(tmp_path: Path) -> None:

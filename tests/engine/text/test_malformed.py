@@ -19,7 +19,7 @@ import pytest
 
 from engine.errors import CorpusError
 from engine.files import new_folder
-from engine.text import records, streams
+from engine.text import streams
 from engine.text.corpus import ReadOptions, read_documents
 from engine.text.import_report import ReadReport
 from engine.text.split import store_documents
@@ -268,14 +268,14 @@ def test_a_line_beyond_the_cap_is_refused_in_bounded_memory(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The real cap is 64 MiB; here it is 1 MiB and the line 24 MiB, so that the test is quick."""
-    monkeypatch.setattr(records, "MAX_RECORD_BYTES", 1 << 20)
+    monkeypatch.setattr(streams, "MAX_RECORD_BYTES", 1 << 20)
     data = b"text\n" + b"a" * (24 << 20)
     (tmp_path / name).write_bytes(gzip.compress(data, 1) if name.endswith("gz") else data)
     assert peak_bytes(tmp_path / name) < 8 << 20
 
 
 def test_a_missing_quote_swallows_no_more_than_one_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MAX_RECORD_BYTES", 1 << 18)
+    monkeypatch.setattr(streams, "MAX_RECORD_BYTES", 1 << 18)
     (tmp_path / "a.csv").write_bytes(b'text\ngood\n"bad\n' + b"a line\n" * (1 << 20))
     with pytest.raises(CorpusError) as refusal:
         read(tmp_path / "a.csv")

@@ -250,25 +250,3 @@ def test_a_prompt_begins_as_the_family_expects(shape: tuple[str, Path, Any, Any]
     assert [ours.written(id) for id in ours.prefix] == FIRST[name]
     if name in ADDED:
         assert ours.as_prompt(ours.encode("the")) == theirs.encode("the")
-
-
-def test_files_are_kept_byte_for_byte(shape: tuple[str, Path, Any, Any], tmp_path: Path) -> None:
-    _, folder, ours, theirs = shape
-    (folder / "special_tokens_map.json").write_text('{ "x":  1}\n\n')
-    (folder / "added_tokens.json").write_text("{\n}")
-    (folder / "chat_template.jinja").write_text("{{ messages }}\r\n")
-    (folder / "chat_template.json").write_text('{"chat_template" : "x"}')
-    (folder / "generation_config.json").write_text('{"eos_token_id":[1 , 2]}')
-    (folder / "additional_chat_templates").mkdir()
-    (folder / "additional_chat_templates" / "rag.jinja").write_text("x")
-    ours.save(tmp_path)
-    files = [file.relative_to(folder) for file in folder.rglob("*") if file.is_file() and file.name != "config.json"]
-    assert len(files) == 8
-    assert {str(file): (tmp_path / file).read_bytes() for file in files} == {
-        str(file): (folder / file).read_bytes() for file in files
-    }
-    for file in files:
-        if str(file) not in ("tokenizer.json", "tokenizer_config.json"):
-            (folder / file).unlink()
-    (folder / "additional_chat_templates").rmdir()
-    assert theirs.encode("the court") == AutoTokenizer.from_pretrained(folder).encode("the court")

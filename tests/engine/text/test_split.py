@@ -127,20 +127,6 @@ def test_order_and_sources_change_nothing(tmp_path_factory, chance: random.Rando
             assert texts[0] == texts[1]
 
 
-def test_moving_and_renaming_a_data_folder_changes_nothing(tmp_path: Path) -> None:
-    for names, folder in (("abcdef", "here"), ("zyxwvu", "there/deep")):
-        (tmp_path / folder).mkdir(parents=True)
-        for i, name in enumerate(names):
-            (tmp_path / folder / f"{name}.txt").write_text(f"The text of file {i}.")
-    kept = [
-        keep(read_documents(tmp_path / folder, ReadOptions(), ReadReport()), tmp_path / f"kept-{folder[0]}")
-        for folder in ("here", "there")
-    ]
-    assert kept[0] == kept[1]
-    rows = [[row["text"] for row in read_split(tmp_path / kept / "0", "train")] for kept in ("kept-h", "kept-t")]
-    assert rows[0] == rows[1]
-
-
 def test_each_domain_has_a_folder_whose_name_is_a_number(tmp_path: Path) -> None:
     names = ["../../escape", "/etc/passwd", "law", "con", "a\\b"]
     documents = [Document(f"{name} {i}", domain=name) for i in range(4) for name in names]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine.errors import CorpusError
-from engine.text import records
+from engine.text import streams
 from engine.text.corpus import Document, ReadOptions, read_documents
 from engine.text.import_report import ReadReport
 
@@ -65,7 +65,7 @@ def test_a_large_array_is_read_in_bounded_memory(tmp_path: Path) -> None:
 
 
 def test_a_record_of_an_array_beyond_the_cap_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MAX_RECORD_BYTES", 1 << 20)
+    monkeypatch.setattr(streams, "MAX_RECORD_BYTES", 1 << 20)
     (tmp_path / "a.json").write_text('[{"text": "' + "a" * (3 << 20) + '"}]', encoding="utf-8")
     with pytest.raises(Exception, match="longer than"):
         read(tmp_path / "a.json")

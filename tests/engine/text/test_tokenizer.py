@@ -37,21 +37,6 @@ def test_decoding_what_was_encoded_gives_the_text(tokenizer: Tokenizer, text: st
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-@BOTH
-@settings(max_examples=150)
-@given(text=ANY_TEXT)
-def test_streamed_parts_joined_are_the_text(tokenizer: Tokenizer, text: str) -> None:
-    stream = tokenizer.stream()
-    assert "".join(map(stream.push, tokenizer.encode(text))) + stream.rest() == text
-
-
-@settings(max_examples=150)
-@given(st.lists(st.integers(0, TRAINED.vocab_size - 1), max_size=30))
-def test_streaming_any_ids_is_decoding_them(ids: list[int]) -> None:
-    stream = TRAINED.stream()
-    assert "".join(map(stream.push, ids)) + stream.rest() == TRAINED.decode(ids)
-
-
 def test_a_character_is_held_back_until_it_is_complete() -> None:
     ids = TRAINED.encode("😀")
     stream = TRAINED.stream()
@@ -168,12 +153,6 @@ def test_the_bos_token_is_read_as_the_folder_names_it(special, name, config, bos
     tokenizer = load_tokenizer(write_folder(tmp_path, byte_level(*special), name, config))
     assert tokenizer.bos_id == bos_id
     assert tokenizer.decode(tokenizer.encode("Wörter 😀")) == "Wörter 😀"
-
-
-def test_a_llama_folder_is_read_without_adding_tokens(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(write_folder(tmp_path, llama_like(), "tokenizer_config.json", {"bos_token": "<s>"}))
-    assert tokenizer.bos_id not in tokenizer.encode("ab ab")
-    assert tokenizer.sha256 == LLAMA.sha256
 
 
 def test_a_folder_without_tokenizer_json_is_converted(tmp_path: Path) -> None:

@@ -17,10 +17,7 @@ from engine.config import ModelConfig, TrainingConfig
 from engine.errors import LostRankError, NonFiniteLossError, TrainingError
 from engine.events import Progress, Step
 from engine.methods.joint_training import JointTask, Recipe, train_distributed
-from engine.methods.multi_expert_files import new_placement
-from engine.methods.registry import methods
-from engine.models.families import fresh_model, load_model
-from engine.models.multi_expert import MultiExpertModel
+from engine.models.families import fresh_model
 from engine.training.ipc import from_line, read_failure, report_error, report_failure, to_line
 from engine.training.loop import train
 from tests.engine.training.launched import (
@@ -60,23 +57,6 @@ def test_it_is_driven_by_its_caller_stops_in_order_and_goes_on_in_another_number
     seen += train_separately(seed, domains, tmp_path / "two")
     assert losses(seen) == pytest.approx(losses(reference[1]), rel=1e-6)
     assert_same_weights(tmp_path / "two", reference[0])
-
-
-@pytest.mark.parametrize("name", ["dense", "domain-token"])
-def test_a_baseline_is_the_same_on_several_processes(seed, domains, tmp_path: Path, name: str) -> None:
-    method = methods()[name]
-    if method.only_expert:
-        domains = [replace(domain, expert="one") for domain in domains]
-    model = MultiExpertModel(
-        load_model(seed), list(dict.fromkeys(d.expert for d in domains)), new_placement(method.experts_in)
-    )
-    texts = [domain.open() for domain in domains]
-    expected = losses(list(train(model, texts, CONFIG, tmp_path / "one", balanced=method.balanced)))
-    seen = losses(
-        list(train_distributed(2, seed, domains, CONFIG, tmp_path / "two", recipe=Recipe(name), log=tmp_path / "log"))
-    )
-    assert seen == pytest.approx(expected, rel=1e-6)
-    assert_same_weights(tmp_path / "two", tmp_path / "one")
 
 
 @pytest.mark.parametrize("name", ["domain-token", "lora", "moe"])

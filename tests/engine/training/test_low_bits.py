@@ -19,9 +19,9 @@ from engine.models.families import fresh_model
 from engine.models.rows import Rows
 from engine.training import loop
 from engine.training.distributed import ProcessGroup
-from engine.training.inspection import TrainingTensors, observed_by
 from engine.training.loop import train
-from engine.training.low_bits import frozen_in_4bit
+from engine.training.memory import TrainingTensors, observed_by
+from engine.training.optimizer import frozen_in_4bit
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of bitsandbytes, on CPUs
 CONFIG = TrainingConfig(

@@ -24,9 +24,8 @@ from engine.text.blocks import Tokens
 from engine.training import memory as module
 from engine.training.checkpoint import checkpoint_folder
 from engine.training.data import DomainText
-from engine.training.inspection import TrainingTensors, observed_by
 from engine.training.loop import train
-from engine.training.memory import least_needs, require_memory_to_build
+from engine.training.memory import TrainingTensors, least_needs, observed_by, require_memory_to_build
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 SHAPE = ModelConfig("llama", num_layers=4, width=32, num_heads=2, ffn_width=64, max_positions=64)

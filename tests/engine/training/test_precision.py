@@ -22,10 +22,10 @@ from engine.models.expert_model import CompositeModel
 from engine.models.families import fresh_model, load_model
 from engine.models.rows import Rows
 from engine.text.blocks import Tokens
-from engine.training.autocast import in_training_precision, precision_on
 from engine.training.checkpoint import checkpoint_folder, state_at
 from engine.training.data import DomainText
 from engine.training.loop import train
+from engine.training.optimizer import in_training_precision, precision_on
 
 SHAPE = ModelConfig(num_layers=3, width=32, num_heads=4, ffn_width=64, max_positions=64)
 CONFIG = TrainingConfig(num_steps=4, block_size=16, learning_rate=0.01, checkpoint_every=2, evaluate_every=4)

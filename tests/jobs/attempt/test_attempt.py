@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 from tiny_kind import job_spec
-from world import RunningWorkbench
+from world import RunningWorkbench, create
 
 from engine.errors import EngineError
 from engine.events import Event
@@ -42,35 +42,26 @@ def at_step(number: int, act: Callable[[], object]) -> Callable[[Event], object]
 def job_id(servers: RunningWorkbench) -> str:
     """A job in the queue, with no worker about."""
     assert servers
-    with database.transaction() as session:
-        return rows.create_job(session, job_spec())
+    return create()
 
 
-def create(how: str) -> str:
-    with database.transaction() as session:
-        return rows.create_job(session, job_spec(how))
-
-
-def test_a_job_is_done_together_with_what_it_made(servers: RunningWorkbench, job_id: str) -> None:
+def test_a_job_is_done_together_with_what_it_made_and_its_full_curve(servers: RunningWorkbench, job_id: str) -> None:
     events = list(run_here(job_id))
     card = servers.card(job_id)
     assert (card.state, card.progress, card.result["steps"]) == ("done", 1.0, 100)
     assert card.result["throughput"]["num_steps"] == 100
     assert servers.num_effects(job_id) == 1
     assert len(events) > 100
+    assert card.progress_note.startswith("step 100 of 100 · loss 0.01 nats/token")
+    with database.reading() as session:
+        assert [point.step for point in rows.metrics(session, job_id, "loss")] == list(range(1, 101))
+        assert rows.metrics(session, job_id, "dev_loss/law")[0].value == 1.5
+    assert not (servers.settings.jobs_folder / job_id / "work").exists()
 
 
 def test_a_traceback_that_quotes_half_a_character_is_logged(servers: RunningWorkbench, job_id: str) -> None:
     append_to_log(servers.settings, job_id, "caf\udce9")
     assert "caf\\udce9" in log_path(servers.settings, job_id).read_text()
-
-
-def test_the_curve_of_a_done_job_is_complete(servers: RunningWorkbench, job_id: str) -> None:
-    list(run_here(job_id))
-    with database.reading() as session:
-        assert [point.step for point in rows.metrics(session, job_id, "loss")] == list(range(1, 101))
-        assert rows.metrics(session, job_id, "dev_loss/law")[0].value == 1.5
-    assert servers.card(job_id).progress_note.startswith("step 100 of 100 · loss 0.01 nats/token")
 
 
 @pytest.mark.parametrize("damaged", [b'{"num_steps": 50, "num_tokens": 1x', b"", b'{"num_steps": 50, "crc32": 7}'])
@@ -87,11 +78,6 @@ def test_damaged_statistics_end_no_job(servers: RunningWorkbench, job_id: str, d
     assert (card.state, card.result["steps"], servers.num_effects(job_id)) == ("done", 100, 1)
     assert card.result["throughput"]["num_steps"] == 50  # since the damage
     assert any("measured again" in event and str(file) in event for event in servers.events(job_id))
-
-
-def test_a_done_job_leaves_its_log_and_no_checkpoints(servers: RunningWorkbench, job_id: str) -> None:
-    list(run_here(job_id))
-    assert not (servers.settings.jobs_folder / job_id / "work").exists()
 
 
 def test_a_problem_fails_the_job_in_its_own_words(servers: RunningWorkbench) -> None:
@@ -179,11 +165,7 @@ def test_a_cancel_that_the_last_write_finds_keeps_the_work(
 
 
 def test_cancelling_twice_is_cancelling_once(servers: RunningWorkbench, job_id: str) -> None:
-    def twice() -> None:
-        submit.request_stop(job_id, "cancel")
-        submit.request_stop(job_id, "cancel")
-
-    run_until(job_id, at_step(50, twice))
+    run_until(job_id, at_step(50, lambda: [submit.request_stop(job_id, "cancel") for _ in range(2)]))
     submit.request_stop(job_id, "cancel")
     assert servers.card(job_id).state == "cancelled"
     assert servers.events(job_id).count("Cancelled.") == 1
@@ -258,8 +240,7 @@ def registry_away(
 def test_a_registry_that_stays_away_stops_the_work_with_a_checkpoint(
     servers: RunningWorkbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with database.transaction() as session:
-        job_id = rows.create_job(session, job_spec(steps=100_000))
+    job_id = create(steps=100_000)
     claim = take(servers.settings, job_id, new_owner())
     assert claim is not None
     events = attempt.attempt(claim, servers.settings, os.abort)
@@ -280,8 +261,7 @@ def test_a_job_can_be_submitted_and_run_with_only_a_terminal(servers: RunningWor
 
 def test_a_cancel_is_noticed_without_a_heartbeat(servers: RunningWorkbench) -> None:
     """The row is read about once a second, however rarely the lease is renewed."""
-    with database.transaction() as session:
-        job_id = rows.create_job(session, job_spec(steps=5_000))  # 40 seconds at least
+    job_id = create(steps=5_000)  # 40 seconds at least
     rare = servers.settings.model_copy(update={"heartbeat_seconds": 600.0, "lease_seconds": 6_000.0})
     for event in run_here(job_id, rare):
         at_step(10, lambda: submit.request_stop(job_id, "cancel"))(event)

@@ -10,19 +10,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tiny_kind import job_spec
-from world import RunningWorkbench, eventually
+from world import RunningWorkbench, create, eventually
 
 from engine.events import Event, Saved
 from jobs.attempt.attempt import _uploading, run_here
 from jobs.attempt.checkpoint_upload import CheckpointUpload
 from jobs.attempt.heartbeat import Heartbeat
 from jobs.attempt.reporting import Reporter
-from jobs.attempt.work import Claim, Work
+from jobs.attempt.work import JobClaim, Work
 from jobs.queue import submit
 from workbench.errors import StoreFailedError
-from workbench.job_records import jobs as rows
-from workbench.registry import database
 from workbench.settings import Settings, get_settings
 from workbench.store.object_store import ObjectStore
 from workbench.store.stored_checkpoints import StoredCheckpoints
@@ -141,7 +138,7 @@ def test_where_there_are_no_hard_links_files_are_copied(
 
 
 def test_if_the_work_fails_its_last_checkpoint_is_uploaded_first(store: ObjectStore, home: Path) -> None:
-    work = Work(Claim(JOB, 1, 1, "me"), Settings(home=home, store=store.url))
+    work = Work(JobClaim(JOB, 1, 1, "me"), Settings(home=home, store=store.url))
     heartbeat = cast(Heartbeat, SimpleNamespace(has_lease=lambda: True, reporter=Reporter()))
     with pytest.raises(ZeroDivisionError), _uploading(work, heartbeat) as upload:
         assert upload is not None
@@ -159,8 +156,7 @@ def job_id(servers: RunningWorkbench, store: ObjectStore, monkeypatch: pytest.Mo
     monkeypatch.setenv("WORKBENCH_STORE", store.url)
     get_settings.cache_clear()
     servers.settings = get_settings()
-    with database.transaction() as session:
-        return rows.create_job(session, job_spec(steps=5000))
+    return create(steps=5000)
 
 
 def run_until(job_id: str, is_enough: Callable[[Event], Any]) -> None:

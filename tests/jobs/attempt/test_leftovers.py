@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.files import aside_pattern
-from jobs.attempt.leftovers import drop_oldest, keep_for_replay, kept_step, put_into
+from jobs.attempt.leftovers import copy_for_replay, drop_oldest, keep_for_replay, kept_step
 from jobs.kinds.shared.resume_guard import mask_rule
 from jobs.probe.measuring import CLAIM
 from jobs.replay import replay
@@ -40,7 +40,7 @@ def test_the_last_checkpoint_but_one_and_the_notes_are_kept(tmp_path: Path, proc
     keep_for_replay(work)  # as by a scheduler that is at it, too
     kept, again = work.with_name("replay"), tmp_path / "again"
     again.mkdir()
-    put_into(kept, again)
+    copy_for_replay(kept, again)
     experts = ["experts/part-0/step-00000003/parameters.safetensors"] if processes else []
     assert files(again) == [*experts, "sources.json", "step-00000003/parameters.safetensors"]
     assert kept_step(kept) == 3
@@ -85,7 +85,7 @@ def test_the_oldest_checkpoints_are_deleted_and_the_notes_stay(tmp_path: Path) -
 
 @pytest.mark.parametrize("rule", [1, 2])
 def test_a_replay_whose_notes_are_gone_masks_by_the_rule_of_the_expert(tmp_path: Path, rule: int) -> None:
-    work = ReplayWork(CLAIM, Settings(home=tmp_path), place=tmp_path / "again")
+    work = ReplayWork(CLAIM, Settings(home=tmp_path), root=tmp_path / "again")
     training: Any = SimpleNamespace(job_id="a" * 32, row_order="spec", parent_id=None, mask_rule=rule)
     replay._put_inputs(work, training)
     assert mask_rule(work) == rule

@@ -12,20 +12,13 @@ import time
 from contextlib import suppress
 
 import pytest
-from tiny_kind import job_spec
-from world import HERE, RunningWorkbench, eventually
+from world import HERE, RunningWorkbench, create, eventually
 
-from jobs.attempt.attempt import new_owner
+from jobs.attempt.attempt import new_owner, run_here
 from jobs.queue import submit
 from workbench.errors import JobError
-from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.registry import database
-
-
-def create(how: str = "count", steps: int = 100, milliseconds: int = 8) -> str:
-    with database.transaction() as session:
-        return rows.create_job(session, job_spec(how, steps, milliseconds))
 
 
 def started(servers: RunningWorkbench, job_id: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -33,11 +26,6 @@ def started(servers: RunningWorkbench, job_id: str, *arguments: str) -> subproce
     process = servers.start("tiny_runner.py", job_id, *arguments)
     eventually(lambda: servers.num_starts(job_id), story=lambda: str(servers.card(job_id)))
     return process
-
-
-def expire(servers: RunningWorkbench) -> None:
-    with database.transaction() as session:
-        leases.expire(session, time.time(), servers.settings.max_attempts)
 
 
 def test_a_job_delivered_five_times_runs_once(servers: RunningWorkbench) -> None:
@@ -50,7 +38,7 @@ def test_a_job_delivered_five_times_runs_once(servers: RunningWorkbench) -> None
 
 def test_a_second_delivery_is_quiet_and_wakes_no_torch(servers: RunningWorkbench) -> None:
     job_id = create()
-    list(submit_here(job_id))
+    list(run_here(job_id))
     command = [sys.executable, "-X", "importtime", "-m", "jobs.attempt.runner", job_id]
     again = subprocess.run(command, capture_output=True, text=True, check=True)
     assert again.stdout == ""
@@ -59,18 +47,13 @@ def test_a_second_delivery_is_quiet_and_wakes_no_torch(servers: RunningWorkbench
     assert servers.num_effects(job_id) == 1
 
 
-def submit_here(job_id: str) -> object:
-    from jobs.attempt.attempt import run_here
-
-    return run_here(job_id)
-
-
 def test_a_runner_that_slept_through_its_lease_writes_nothing_and_exits(servers: RunningWorkbench) -> None:
     job_id = create("held")
     first = started(servers, job_id)
     first.send_signal(signal.SIGSTOP)
     servers.wait_for(job_id, "interrupted")
-    expire(servers)
+    with database.transaction() as session:
+        leases.expire(session, time.time(), servers.settings.max_attempts)
     servers.release()
     second = servers.start("tiny_runner.py", job_id)
     done = servers.wait_for(job_id, "done")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.events import Note
-from jobs.kinds.shared.gguf import convert, lost_in_gguf
+from jobs.kinds.shared.gguf import convert, describe_gguf_losses
 
 PLAIN = {"special": False, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
 
@@ -15,7 +15,7 @@ PLAIN = {"special": False, "single_word": False, "lstrip": False, "rstrip": Fals
 def lost(folder: Path, added: list[dict[str, Any]], normalizer: dict[str, Any] | None = None) -> list[str]:
     state = {"added_tokens": added, "normalizer": normalizer}
     (folder / "tokenizer.json").write_text(json.dumps(state), encoding="utf-8")
-    return list(lost_in_gguf(folder))
+    return list(describe_gguf_losses(folder))
 
 
 @pytest.mark.parametrize("flag", ["lstrip", "rstrip", "single_word"])
@@ -40,7 +40,7 @@ def test_plain_added_tokens_and_the_marks_of_spaces_are_kept_without_a_word(tmp_
 
 
 def test_a_folder_without_a_tokenizer_file_loses_nothing(tmp_path: Path) -> None:
-    assert list(lost_in_gguf(tmp_path)) == []
+    assert list(describe_gguf_losses(tmp_path)) == []
 
 
 def test_more_ends_of_an_answer_than_a_gguf_holds_are_named(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_more_ends_of_an_answer_than_a_gguf_holds_are_named(tmp_path: Path) -> N
     assert "one of the 2 tokens" in sentence
     assert "7, '<user>'" in sentence
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": 7}')
-    assert list(lost_in_gguf(tmp_path)) == []
+    assert list(describe_gguf_losses(tmp_path)) == []
 
 
 def test_what_is_lost_is_reported_before_the_converter_runs(tmp_path: Path) -> None:

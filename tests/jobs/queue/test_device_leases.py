@@ -11,22 +11,21 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import select
 from tiny_kind import job_spec
-from world import RunningWorkbench, eventually
+from world import RunningWorkbench, create, eventually
 
-from engine import gpus
-from engine.gpus import Gpu, address_of, numbers_of
+from engine import device as hardware
+from engine.device import Gpu, address_of, numbers_of
 from jobs.attempt import leased_devices
 from jobs.attempt.attempt import attempt, take
 from jobs.attempt.runner import see_only
 from jobs.queue import submit, tasks
 from jobs.queue.choosing import choose_job, leasing
-from jobs.queue.device_registration import gpus_of, registered_gpus, tenancy
-from jobs.queue.local_runner import run_jobs
+from jobs.queue.device_registration import gpus_of, register_gpus, tenancy
+from jobs.queue.tasks import run_jobs
 from workbench.answers.cards import DeviceCard, DeviceHolder
 from workbench.errors import BadSettingsError, BadSpecError, DevicesBusyError, LostGpuError
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import DevicePool, list_devices
-from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import database
 from workbench.schema.tables import Device
 from workbench.settings import Settings, read_settings
@@ -55,12 +54,6 @@ def holders(servers: RunningWorkbench) -> list[DeviceHolder]:
 def share(part: float, **count: int) -> str:
     with database.transaction() as session:
         return rows.create_job(session, job_spec(**count).model_copy(update={"gpu_share": part}))
-
-
-def create(num_gpus: int = 0) -> str:
-    joint = TrainJoint(name="m", seed_model="s", domains=["law", "code"], num_gpus=num_gpus)
-    with database.transaction() as session:
-        return rows.create_job(session, joint if num_gpus else job_spec())
 
 
 @pytest.mark.slow
@@ -124,8 +117,8 @@ def test_a_job_that_needs_several_gpus_keeps_later_ones_from_them_but_not_for_an
     servers: RunningWorkbench,
 ) -> None:
     settings = calm(servers)
-    with registered_gpus(pretended(settings, "0-1")) as pool, leasing(pool):
-        running, large, too_large, later = create(), create(2), create(3), create()
+    with register_gpus(pretended(settings, "0-1")) as pool, leasing(pool):
+        running, large, too_large, later = create(), create(num_gpus=2), create(num_gpus=3), create()
         assert take(settings, running, "somebody", pool) is not None
         with choose_job(settings) as job_id:
             assert job_id is None  # one GPU is free, and the large job waits for both
@@ -142,7 +135,7 @@ def test_jobs_that_share_a_gpu_run_in_order_and_a_full_one_keeps_later_shares_fr
     servers: RunningWorkbench,
 ) -> None:
     settings = calm(servers)
-    with registered_gpus(pretended(settings, "0")) as pool, leasing(pool):
+    with register_gpus(pretended(settings, "0")) as pool, leasing(pool):
         first, second, full, later = share(0.5), share(0.5), create(), share(0.25)
         with choose_job(settings) as one, choose_job(settings) as other:
             assert (one, other) == (first, second)
@@ -203,8 +196,8 @@ def test_a_process_with_a_share_of_a_gpu_is_bounded_to_that_share_of_its_memory(
 
 def test_a_local_run_keeps_no_gpu_free_for_a_job_that_it_does_not_run(servers: RunningWorkbench) -> None:
     settings = calm(servers)
-    with registered_gpus(pretended(settings, "0-1")) as pool, leasing(pool):
-        running, foreign, own = create(), create(2), create()
+    with register_gpus(pretended(settings, "0-1")) as pool, leasing(pool):
+        running, foreign, own = create(), create(num_gpus=2), create()
         assert take(settings, running, "somebody", pool) is not None
         with choose_job(settings) as job_id:
             assert job_id is None  # a worker keeps the free GPU for the job that needs both
@@ -213,7 +206,7 @@ def test_a_local_run_keeps_no_gpu_free_for_a_job_that_it_does_not_run(servers: R
 
 
 def test_a_worker_without_gpus_leaves_jobs_that_require_some(servers: RunningWorkbench) -> None:
-    asking, plain = create(1), create()
+    asking, plain = create(num_gpus=1), create()
     with leasing(DevicePool("here")), choose_job(servers.settings) as job_id:
         assert job_id == plain
     with pytest.raises(DevicesBusyError):
@@ -226,7 +219,7 @@ def test_a_job_whose_gpu_is_gone_goes_back_and_the_gpu_is_offered_again_when_a_w
 ) -> None:
     settings = servers.settings.model_copy(update={"lease_seconds": 30.0, "heartbeat_seconds": 0.1})
     job_id = create()
-    with registered_gpus(settings, lambda: PRESENT[:1]) as pool, leasing(pool):
+    with register_gpus(settings, lambda: PRESENT[:1]) as pool, leasing(pool):
         claim = take(settings, job_id, "somebody", pool)
         assert claim is not None
         with pytest.raises(LostGpuError, match=r"GPU 4 \(H100\)"):
@@ -238,7 +231,7 @@ def test_a_job_whose_gpu_is_gone_goes_back_and_the_gpu_is_offered_again_when_a_w
         assert not devices(servers)[0].is_there
         with choose_job(settings) as none:
             assert none is None
-    with registered_gpus(settings, lambda: PRESENT[:1]):
+    with register_gpus(settings, lambda: PRESENT[:1]):
         assert devices(servers)[0].is_there
 
 
@@ -284,7 +277,7 @@ def test_a_leased_gpu_is_the_only_one_of_the_process(home: Path, monkeypatch: py
 
 
 def test_an_api_server_is_a_tenant_while_it_runs(servers: RunningWorkbench) -> None:
-    with registered_gpus(pretended(servers.settings, "0")) as pool:
+    with register_gpus(pretended(servers.settings, "0")) as pool:
         (uuid,) = pool.uuids
         with tenancy(servers.settings, uuid, "http://127.0.0.1:8000"):
             (card,) = devices(servers)
@@ -294,7 +287,7 @@ def test_an_api_server_is_a_tenant_while_it_runs(servers: RunningWorkbench) -> N
 
 def test_a_process_that_exits_inside_the_block_ends_its_registrations(servers: RunningWorkbench) -> None:
     long = pretended(servers.settings, "0").model_copy(update={"lease_seconds": 600.0})
-    with pytest.raises(SystemExit), registered_gpus(long) as pool:
+    with pytest.raises(SystemExit), register_gpus(long) as pool:
         with pytest.raises(SystemExit), tenancy(long, pool.uuids[0], "http://127.0.0.1:8000"):
             assert devices(servers)[0].tenants
             sys.exit()
@@ -310,7 +303,7 @@ def test_a_registration_outlives_its_first_seconds_by_a_heartbeat(servers: Runni
         with database.reading(settings) as session:
             return session.scalars(select(Device.seen_until)).one()
 
-    with registered_gpus(settings):
+    with register_gpus(settings):
         first = seen_until()
         eventually(lambda: seen_until() > first)
         assert devices(servers)[0].is_there
@@ -336,7 +329,7 @@ def test_a_worker_that_sees_two_of_four_gpus_leases_them_by_uuid_and_shows_their
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     visible = [Gpu(uuid, number, address=f"GPU-{uuid}") for uuid, number in (("ad", "2"), ("be", "3"))]
     job_id, settings = create(), servers.settings
-    with registered_gpus(settings, lambda: visible) as pool, leasing(pool):
+    with register_gpus(settings, lambda: visible) as pool, leasing(pool):
         assert [one.number for one in devices(servers)] == ["2", "3"]
         tasks.run(job_id)
     assert (servers.settings.root / "leased.txt").read_text() == f"{job_id} GPU-ad\n"
@@ -346,13 +339,13 @@ def test_a_worker_that_sees_two_of_four_gpus_leases_them_by_uuid_and_shows_their
 def test_gpus_that_cannot_be_listed_are_reported_and_not_leased(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(gpus, "has_driver", lambda: True)
-    monkeypatch.setattr(gpus, "python_command", lambda _: [sys.executable, "-c", "raise SystemExit('no driver')"])
-    assert gpus.find_gpus() == []
+    monkeypatch.setattr(hardware, "has_driver", lambda: True)
+    monkeypatch.setattr(hardware, "python_command", lambda _: [sys.executable, "-c", "raise SystemExit('no driver')"])
+    assert hardware.find_gpus() == []
     assert "jobs lease none" in (shown := capsys.readouterr().err)
     assert "no driver" in shown
     listing = '[{"uuid": "u", "number": "3", "name": "H100", "memory_bytes": 5, "address": "GPU-u"}]'
-    monkeypatch.setattr(gpus, "python_command", lambda _: [sys.executable, "-c", f"print('{listing}')"])
-    assert gpus.find_gpus() == [Gpu("u", "3", "H100", 5, "GPU-u")]
-    monkeypatch.setattr(gpus, "has_driver", lambda: False)
-    assert gpus.find_gpus() == []
+    monkeypatch.setattr(hardware, "python_command", lambda _: [sys.executable, "-c", f"print('{listing}')"])
+    assert hardware.find_gpus() == [Gpu("u", "3", "H100", 5, "GPU-u")]
+    monkeypatch.setattr(hardware, "has_driver", lambda: False)
+    assert hardware.find_gpus() == []

@@ -8,30 +8,21 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_kind import job_spec
-from world import RunningWorkbench, eventually
+from world import RunningWorkbench, create, eventually
 
+from engine.device import Gpu
 from engine.errors import LostNodeError
-from engine.gpus import Gpu
 from engine.training.launchers import LocalLauncher, RemoteHost, RemoteShellLauncher, SlurmLauncher
 from jobs.attempt.attempt import take
 from jobs.attempt.finish import outcome_of
 from jobs.attempt.leased_devices import launcher_of, node_address, withdrawing_lost_hosts
-from jobs.attempt.work import Claim, Work
+from jobs.attempt.work import JobClaim, Work
 from jobs.queue.choosing import choose_job, leasing
-from jobs.queue.device_registration import registered_gpus
+from jobs.queue.device_registration import register_gpus
 from workbench.errors import BadSettingsError, BadSpecError
-from workbench.job_records import jobs as rows
 from workbench.job_records.devices import list_devices
-from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import database
 from workbench.settings import Settings, read_settings
-
-
-def create(num_gpus: int = 0) -> str:
-    joint = TrainJoint(name="m", seed_model="s", domains=["law", "code"], num_gpus=num_gpus)
-    with database.transaction() as session:
-        return rows.create_job(session, joint if num_gpus else job_spec())
 
 
 def by_ssh(settings: Settings, folder: Path, **changes: object) -> Settings:
@@ -54,9 +45,9 @@ def test_slots_of_hosts_that_answer_are_leased_and_others_are_not(servers: Runni
         servers.settings, tmp_path, lease_seconds=6.0, heartbeat_seconds=0.2
     )  # a shell has 2 seconds to answer
     (tmp_path / "up-one").touch()
-    with registered_gpus(settings) as pool, leasing(pool):
+    with register_gpus(settings) as pool, leasing(pool):
         assert there(servers) == ["one/0", "one/1"]
-        four, two = create(4), create(2)
+        four, two = create(num_gpus=4), create(num_gpus=2)
         with choose_job(settings) as job_id:
             assert job_id == two  # the first waits for the other host, and keeps nothing from others
         assert "no worker has registered more than 2" in servers.card(four).waits_for
@@ -77,11 +68,11 @@ def test_it_takes_joint_trainings_that_ask_for_gpus_and_nothing_else(
 ) -> None:
     settings = by_ssh(servers.settings, tmp_path, launcher=launcher)
     (tmp_path / "up-one").touch()
-    with registered_gpus(settings) as pool, leasing(pool):
+    with register_gpus(settings) as pool, leasing(pool):
         plain = create()
         with choose_job(settings) as job_id:
             assert job_id is None
-        joint = create(2)
+        joint = create(num_gpus=2)
         with choose_job(settings) as job_id:
             assert job_id == joint != plain
         claim = take(settings, joint, "somebody", pool)
@@ -96,7 +87,7 @@ def test_the_launcher_is_that_of_the_settings(home: Path, tmp_path: Path) -> Non
 
     def launcher(settings: Settings, *gpus: str) -> object:
         slots = tuple(Gpu(uuid=name, number=name) for name in gpus)
-        return launcher_of(Work(Claim("0" * 32, 0, 1, "me", slots), settings))
+        return launcher_of(Work(JobClaim("0" * 32, 0, 1, "me", slots), settings))
 
     away = by_ssh(Settings(), tmp_path, node_address="10.1.2.3")
     assert launcher(Settings()) == LocalLauncher()
@@ -174,8 +165,8 @@ def test_the_slots_of_a_lost_host_are_not_offered_before_it_can_be_reached(
     settings = by_ssh(servers.settings, tmp_path, lease_seconds=600.0, heartbeat_seconds=600.0)
     for name in ("one", "two"):
         (tmp_path / f"up-{name}").touch()
-    with registered_gpus(settings) as pool, leasing(pool):
-        job_id = create(2)
+    with register_gpus(settings) as pool, leasing(pool):
+        job_id = create(num_gpus=2)
         claim = take(settings, job_id, "somebody", pool)
         assert claim is not None
         with pytest.raises(LostNodeError), withdrawing_lost_hosts(Work(claim, settings)):

@@ -6,8 +6,7 @@ import signal
 import time
 
 import pytest
-from tiny_kind import job_spec
-from world import RunningWorkbench, eventually
+from world import RunningWorkbench, create, eventually
 
 from jobs.attempt.attempt import take
 from jobs.queue import scheduler, submit, tasks
@@ -15,11 +14,6 @@ from jobs.queue.scheduler import Scheduler, num_calls
 from workbench.errors import NoRegistryError, RegistryUnavailableError
 from workbench.job_records import jobs as rows
 from workbench.registry import database
-
-
-def create(**more: object) -> str:
-    with database.transaction() as session:
-        return rows.create_job(session, job_spec(), **more)  # type: ignore[arg-type]
 
 
 def silence(job_id: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import uuid
@@ -14,14 +13,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tiny_kind import job_spec
-from world import HERE, RunningWorkbench, eventually
+from world import HERE, RunningWorkbench, create, eventually
 
 from jobs.attempt import runner
 from jobs.queue import submit, tasks
 from jobs.queue.choosing import choose_job
 from jobs.queue.scheduler import LeaseReaper
-from jobs.queue.tasks import StartSignal, describe_exit
+from jobs.queue.tasks import StartSignal
 from jobs.uploads import uploads_folder
 from workbench.job_records import jobs as rows
 from workbench.kinds.data import ImportCorpus
@@ -30,11 +28,6 @@ from workbench.schema.tables import Job
 from workbench.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("tiny_runner")
-
-
-def create(how: str = "count", **more: object) -> str:
-    with database.transaction() as session:
-        return rows.create_job(session, job_spec(how), **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("moment", ["before it is claimed", "after its end"])
@@ -174,11 +167,6 @@ def test_a_worker_that_stops_starts_nothing_more(servers: RunningWorkbench) -> N
     tasks.stop_runners()
     tasks.run(job_id)
     assert (servers.card(job_id).state, servers.num_starts(job_id)) == ("queued", 0)
-
-
-def test_exits_are_described_in_words() -> None:
-    assert describe_exit(3) == "ended with code 3"
-    assert describe_exit(-signal.SIGSEGV) == "was ended by SIGSEGV"
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from contextlib import closing
 
 import pytest
 from tiny_kind import job_spec
-from world import RunningWorkbench, eventually
+from world import RunningWorkbench, create, eventually
 
 from jobs.queue import submit
 from jobs.queue.scheduler import Scheduler
@@ -154,8 +154,8 @@ def test_a_removed_queue_loses_no_job(servers: RunningWorkbench) -> None:
 def test_a_hint_that_got_lost_is_sent_again(servers: RunningWorkbench, worker: subprocess.Popen[bytes]) -> None:
     eventually(lambda: servers.settings.root.joinpath("queue").exists())
     time.sleep(0.5)  # the worker has looked for what waits, and sits idle
+    job_id = create()
     with database.transaction() as session:
-        job_id = rows.create_job(session, job_spec())
         rows.mark_sent(session, [job_id], time.time())
     reconciler = Scheduler(servers.settings)
     eventually(lambda: reconciler.round() or servers.card(job_id).state == "done")

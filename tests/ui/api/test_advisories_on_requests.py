@@ -60,8 +60,9 @@ def test_cve_2024_47084(enter: Open, mixed: Path, playground: TestClient) -> Non
     client = enter(token=TOKEN)
     for origin in ("null", "http://localhost:9999", "http://127.0.0.1:1", "http://evil.example"):
         assert client.post("/v1/completions", json=ASK, headers={**cookies, "origin": origin}).status_code == 403
-        assert playground.post("/play/gradio_api/queue/join", json={}, headers={"origin": origin}).status_code == 403
-    assert client.post("/v1/completions", json=ASK, headers=cookies).status_code == 403  # without an Origin, too
+        for path in ("gradio_api/queue/join", "config", ""):
+            assert playground.post(f"/play/{path}", json={}, headers={"origin": origin}).status_code == 403
+    assert client.post("/v1/completions", json=ASK, headers=cookies).status_code == 403  # also without an Origin
     own = {**cookies, "origin": "http://127.0.0.1:8000"}
     answer = client.post("/v1/completions", json=ASK, headers=own)
     assert answer.status_code == 200

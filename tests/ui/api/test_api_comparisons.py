@@ -120,16 +120,6 @@ def test_a_link_names_what_differs_today(api: TestClient, api_settings: Settings
     assert all("both" in problem for problem in problems)
 
 
-def test_a_link_to_a_conversation_requests_an_answer_in_it(api: TestClient) -> None:
-    messages = [{"role": "user", "content": "where is the harbour"}]
-    body = {"model": "both", "messages": messages, "max_tokens": 2, "return_token_ids": True}
-    answer = api.post("/v1/chat/completions", json=body).json()
-    id = api.post(PATH, json={"messages": messages, "answers": [answer]}).json()["id"]
-    [one] = api.get(f"{PATH}/{id}/link").json()["answers"]
-    again = api.post("/v1/chat/completions", json=one["request"]).json()
-    assert again["choices"][0]["token_ids"] == answer["choices"][0]["token_ids"]
-
-
 def test_tokens_have_their_leading_expert_and_weights(api: TestClient) -> None:
     first = store(api)["answers"][0]
     assert first["text"] == " sea0 sea1 sea2"
@@ -157,7 +147,7 @@ def test_a_gate_that_does_not_read_and_a_model_of_one_domain_name_no_domain(api:
     assert card["domain_weights"] == {}
 
 
-def test_a_conversation_is_stored_with_its_messages(api: TestClient) -> None:
+def test_a_conversation_is_stored_with_its_messages_and_its_link_requests_an_answer_in_it(api: TestClient) -> None:
     messages = [{"role": "user", "content": "where is the harbour"}]
     body = {"model": "both", "messages": messages, "max_tokens": 2, "return_token_ids": True}
     answer = api.post("/v1/chat/completions", json=body).json()
@@ -166,6 +156,9 @@ def test_a_conversation_is_stored_with_its_messages(api: TestClient) -> None:
     assert card["messages"] == messages
     assert card["prompt"] == "where is the harbour"
     assert card["answers"][0]["text"] == answer["choices"][0]["message"]["content"] != ""
+    [linked] = api.get(f"{PATH}/{card['id']}/link").json()["answers"]
+    again = api.post("/v1/chat/completions", json=linked["request"]).json()
+    assert again["choices"][0]["token_ids"] == answer["choices"][0]["token_ids"]
 
 
 def test_the_history_is_searched_by_words_in_pages(api: TestClient) -> None:

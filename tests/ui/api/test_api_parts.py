@@ -86,7 +86,7 @@ def test_a_text_that_is_read_has_them_at_every_token(api: TestClient) -> None:
         ({"parts": {"apps": []}}, 404, "expert_not_found", "no expert in “apps” called “apps”. Known: apps/composed."),
         ({"model": "verse"}, 404, "model_not_found", "Mixtures: apps, both."),
         ({"model": "both", "parts": {"both/law": []}}, 400, "mixture_error", "has no parts: its method is"),
-        ({**of_parts([]), "parts": {}}, 400, "bad_request", "parts within experts or beside active"),
+        ({**of_parts([]), "parts": {}}, 400, "bad_request", "parts within experts or next to active"),
     ],
 )
 def test_what_cannot_be_switched_is_refused_in_words(

@@ -18,7 +18,7 @@ from engine.plugins import BadPluginError
 from tests.ui.conftest import ask
 from ui.cli.app import ENTRY_POINTS, app, find_commands, main
 from ui.cli.mix_options import number
-from ui.cli.output import shown
+from ui.cli.output import as_text
 from ui.errors import BadUsageError
 
 HEAVY = ("torch", "transformers", "sqlalchemy", "gradio", "streamlit", "celery", "fastapi", "httpx", "numpy")
@@ -152,7 +152,7 @@ def test_bytes_that_are_no_text_are_reported_in_one_sentence(capsys: pytest.Capt
 
 
 def test_the_perplexity_of_a_diverged_model_is_shown_by_its_power_of_ten() -> None:
-    assert [shown(value) for value in (0.0, 0.001, 600.0, 1.5e9, 1e304)] == [
+    assert [as_text(value) for value in (0.0, 0.001, 600.0, 1.5e9, 1e304)] == [
         "0.00",
         "0.001",
         "600.00",
@@ -186,6 +186,7 @@ def test_a_weight_that_nobody_can_mean_is_refused(weight: str) -> None:
         "train joint x --seed-model s --domains a --sequences-per-domain 4294967296",
         "seed make x --domains a --max-positions 9223372036854775808",
         "evaluate grid x --temperature nan",
+        "evaluate grid x --temperature 1e-13",
         "job list --limit 9223372036854775808",
     ],
 )
@@ -197,12 +198,6 @@ def test_a_number_that_nobody_can_mean_is_refused_in_a_sentence(
     message = capsys.readouterr().err
     assert options.split("--")[-1].split()[0] in message
     assert "Traceback" not in message
-
-
-@pytest.mark.usefixtures("home")
-def test_a_refused_value_names_the_option_that_was_typed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", "grid", "x", "--temperature", "1e-13"]) == 2
-    assert "--temperature: " in capsys.readouterr().err
 
 
 def test_no_registry_names_the_command_to_run(capsys: pytest.CaptureFixture[str]) -> None:

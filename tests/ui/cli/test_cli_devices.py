@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from engine.gpus import Gpu
+from engine.device import Gpu
 from tests.ui.studio.visits import open_page
 from ui.api.app import create_app
 from ui.cli.app import main

@@ -75,12 +75,6 @@ def test_a_law_that_fails_is_named_with_its_reason_and_exit_code_1(
     assert "2 of 3 laws do not hold on this machine: L9, L7." in message
 
 
-def test_a_law_without_a_number_is_null_in_json(finds: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    finds(CRASHED)
-    assert main(["selfcheck", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["laws"][0]["measured"] is None
-
-
 def test_a_device_that_is_not_there_is_one_sentence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

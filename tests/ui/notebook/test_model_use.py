@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import socket
 import subprocess
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
 
+from tests.api_server import serve_api, unused_port
 from tests.journeys.conftest import trained_home
-from ui.api.app import Server, create_app
+from ui.api.app import create_app
 from ui.cli.app import main
 from ui.generation.model_host import ModelHost
 from ui.present.model_use import completion_line, generate_line, notebook_lines, openai_lines
@@ -33,26 +30,13 @@ ALIAS = "law@production"
 def served(home: Path, trained_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
     """The API of a trained home on a port of its own, with the token that the environment holds."""
     shutil.copytree(trained_home, home, dirs_exist_ok=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("WORKBENCH_API_PORT", str(probe.getsockname()[1]))
+    monkeypatch.setenv("WORKBENCH_API_PORT", str(unused_port()))
     monkeypatch.setenv("WORKBENCH_TOKEN", "s3cret")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     get_settings.cache_clear()
     settings = get_settings()
-    config = uvicorn.Config(
-        create_app(settings, ModelHost(settings), playground=False), port=settings.api_port, log_level="error"
-    )
-    server = Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    until = time.monotonic() + 60
-    while not server.started:
-        assert time.monotonic() < until, "the server did not start"
-        time.sleep(0.01)
-    yield settings
-    server.should_exit = True
-    thread.join()
+    with serve_api(create_app(settings, ModelHost(settings), playground=False), settings.api_port):
+        yield settings
     close_engines()
 
 

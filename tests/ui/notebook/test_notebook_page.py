@@ -12,7 +12,7 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.test_vocabulary import prose_of, refused_in_prose
-from ui.notebook import Job, Mixture, Workbench
+from ui.notebook import NotebookJob, NotebookMixture, Workbench
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "notebook.ipynb"
@@ -68,7 +68,7 @@ def test_each_step_is_explained_and_each_figure_says_what_to_read_in_it(page: An
 
 def test_what_the_how_to_page_writes_exists() -> None:
     rows = re.findall(r"^\| .* \| (.*`.*`.*) \|$", HOW_TO.read_text(encoding="utf-8"), re.MULTILINE)
-    classes = {"wb": Workbench, "job": Job, "mixture": Mixture}
+    classes = {"wb": Workbench, "job": NotebookJob, "mixture": NotebookMixture}
     calls = [(classes[one], verb) for row in rows for one, verb in re.findall(r"\b(wb|job|mixture)\.(\w+)\(", row)]
     assert len(calls) > 18
     assert [call for call in calls if not callable(getattr(*call, None))] == []

@@ -18,7 +18,7 @@ from jobs.attempt.attempt import run_here
 from tests.journeys.conftest import SHAPE, TRAINING, trained_home, write_domain
 from ui.cli.app import main
 from ui.errors import JobFailedError
-from ui.notebook import Job, Mixture, Workbench
+from ui.notebook import NotebookJob, NotebookMixture, Workbench
 from workbench.answers.cards import JobCard
 from workbench.errors import BadSettingsError, BadSpecError, NameTakenError, NoRegistryError, NotFoundError
 from workbench.questions.perplexities import PerplexitiesRequest
@@ -45,7 +45,7 @@ def wb(home: Path, trained_home: Path) -> Workbench:
 
 
 @pytest.fixture
-def small(wb: Workbench) -> Mixture:
+def small(wb: Workbench) -> NotebookMixture:
     return wb.mixture("small")
 
 
@@ -200,7 +200,7 @@ def test_an_interrupt_pauses_a_job_and_it_can_be_resumed(wb: Workbench, monkeypa
     full = wb.train("whole", **settings)
     monkeypatch.setattr("ui.notebook.REDRAW_SECONDS", 0)
     with monkeypatch.context() as stopping:
-        stopping.setattr(Job, "show_progress", interrupt)
+        stopping.setattr(NotebookJob, "show_progress", interrupt)
         with pytest.raises(KeyboardInterrupt) as raised:
             wb.train("parts", **settings)
     job = wb.job(wb.jobs().index[0])
@@ -254,7 +254,7 @@ def test_a_curve_has_a_row_for_each_step_and_a_unit_for_each_column(wb: Workbenc
     assert curve["tokens"].iloc[0] == round(mean_speed["flops_per_update"] / mean_speed["flops_per_token"])
 
 
-def test_perplexities_are_domains_by_experts(wb: Workbench, small: Mixture) -> None:
+def test_perplexities_are_domains_by_experts(wb: Workbench, small: NotebookMixture) -> None:
     for table in (lambda: wb.perplexities(small), lambda: small.perplexity()):
         with pytest.raises(ScoresError, match="There are no stored scores yet"):
             table()
@@ -277,7 +277,7 @@ def test_an_answer_without_rows_is_no_table(empty: Workbench) -> None:
         empty.table(PerplexitiesRequest())
 
 
-def test_tokens_are_streamed_with_the_weights_behind_them(small: Mixture) -> None:
+def test_tokens_are_streamed_with_the_weights_behind_them(small: NotebookMixture) -> None:
     tokens = list(small.stream("the court", **SAMPLING))
     assert 1 <= len(tokens) <= 12
     for token in tokens:
@@ -289,7 +289,9 @@ def test_tokens_are_streamed_with_the_weights_behind_them(small: Mixture) -> Non
         small.generate("the court", max_token=3)
 
 
-def test_text_that_was_held_back_comes_with_the_last_token(small: Mixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_that_was_held_back_comes_with_the_last_token(
+    small: NotebookMixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from engine.events import Done, Token
 
     events = [Token(1, "a", -1.0, {"small/court": 1.0}), Token(2, "", -1.0, {}), Done("length", 1, 2, "é")]
@@ -299,7 +301,7 @@ def test_text_that_was_held_back_comes_with_the_last_token(small: Mixture, monke
     assert list(small.stream("x")) == []
 
 
-def test_an_expert_switched_off_takes_no_part_and_nothing_stored_changes(wb: Workbench, small: Mixture) -> None:
+def test_an_expert_switched_off_takes_no_part_and_nothing_stored_changes(wb: Workbench, small: NotebookMixture) -> None:
     single = small.without("court")
     assert single.active == ["small/kitchen"]
     assert {name for token in single.stream("the", **SAMPLING) for name in token.weights} == {"small/kitchen"}
@@ -312,13 +314,13 @@ def test_an_expert_switched_off_takes_no_part_and_nothing_stored_changes(wb: Wor
         small.without("court", "kitchen").generate("the")
 
 
-def test_an_expert_disabled_in_the_registry_is_not_active(wb: Workbench, small: Mixture) -> None:
+def test_an_expert_disabled_in_the_registry_is_not_active(wb: Workbench, small: NotebookMixture) -> None:
     with transaction(wb.settings) as session:
         set_enabled(session, ["small/court"], False)
     assert small.active == ["small/kitchen"]
 
 
-def test_another_gate_is_another_object(wb: Workbench, small: Mixture) -> None:
+def test_another_gate_is_another_object(wb: Workbench, small: NotebookMixture) -> None:
     fixed = small.with_gate("fixed")
     weights = [token.weights["small/court"] for token in fixed.stream("the court", **SAMPLING)]
     assert weights == pytest.approx([0.5] * len(weights))
@@ -337,7 +339,7 @@ def test_another_gate_is_another_object(wb: Workbench, small: Mixture) -> None:
         small.with_gate("cluster", clustering="moon")
 
 
-def test_a_posterior_has_a_row_for_each_token(small: Mixture) -> None:
+def test_a_posterior_has_a_row_for_each_token(small: NotebookMixture) -> None:
     table = small.posterior("bake in a hot oven until golden")
     assert list(table.columns) == ["token", "log_likelihood", "small/court", "small/kitchen"]
     assert "".join(table["token"]).strip().endswith("golden")
@@ -368,7 +370,7 @@ def test_names_are_data_in_html(empty: Workbench, tmp_path: Path) -> None:
     assert "&lt;b&gt;&amp;law" in empty.job(empty.jobs().index[0])._repr_html_()
 
 
-def test_each_object_shows_its_facts(wb: Workbench, small: Mixture) -> None:
+def test_each_object_shows_its_facts(wb: Workbench, small: NotebookMixture) -> None:
     assert repr(small).startswith("Mixture('small', experts='small/court, small/kitchen', gate='kind posterior")
     assert "experts='small/kitchen'" in repr(small.without("court"))
     assert "gate='kind fixed" in repr(small.with_gate("fixed"))
@@ -378,4 +380,5 @@ def test_each_object_shows_its_facts(wb: Workbench, small: Mixture) -> None:
     job = wb.job(wb.expert("small/court").card.job_id or "")
     assert "title='Train joint model small', state='done', percent='100'" in repr(job)
     for one in (small, job, wb.seed("seed"), wb.corpus("sea"), wb.domain("sea"), wb.expert("small/court")):
-        assert one._repr_html_().startswith(f"<table><tr><th>{type(one).__name__}</th><td>{one.name}</td></tr>")
+        sort = type(one).__name__.removeprefix("Notebook")
+        assert one._repr_html_().startswith(f"<table><tr><th>{sort}</th><td>{one.name}</td></tr>")

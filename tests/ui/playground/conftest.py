@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import uvicorn
 
-from ui.api.app import Server, create_app
+from tests.api_server import serve_api
+from ui.api.app import create_app
 from workbench.settings import Settings
 
 
 @pytest.fixture
-def url(
-    settings: Settings, host: Any, wait_until: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
+def url(settings: Settings, host: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Where the playground is served, with the fake host."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    server = Server(
-        uvicorn.Config(
-            create_app(settings, host), port=settings.api_port, log_level="critical", timeout_graceful_shutdown=1
-        )
-    )
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    wait_until(lambda: server.started)
-    yield f"http://127.0.0.1:{settings.api_port}/play/"
-    server.should_exit = True
-    thread.join()
+    with serve_api(create_app(settings, host), settings.api_port, "critical"):
+        yield f"http://127.0.0.1:{settings.api_port}/play/"

@@ -22,30 +22,25 @@ TOKEN = "a token with a good many characters"
 # Of the Gradio that was read: each of its routes, with its parameters in the query. A new one must be looked at.
 SERVED = """
     / deep_link page
-    /config deep_link page
-    /config/ deep_link page
+    /config/? deep_link page
     /static/{path:path}
     /assets/{path:path}
     /theme.css
-    /gradio_api/info page
-    /gradio_api/info/ page
+    /gradio_api/info/? page
     /gradio_api/startup-events
     /gradio_api/heartbeat/{session_hash}
     /gradio_api/queue/join
     /gradio_api/queue/data session_hash
     /gradio_api/cancel
     /gradio_api/reset
-    /gradio_api/call/{api_name}
-    /gradio_api/call/{api_name}/
+    /gradio_api/call/{api_name}/?
     /gradio_api/call/{api_name}/{event_id}
-    /gradio_api/call/v2/{api_name}
-    /gradio_api/call/v2/{api_name}/
+    /gradio_api/call/v2/{api_name}/?
     /gradio_api/call/v2/{api_name}/{event_id}
 """
 REFUSED = """
     /openapi.json
-    /login
-    /login/
+    /login/?
     /logout all_session
     /svelte/{path:path}
     /favicon.ico
@@ -57,17 +52,12 @@ REFUSED = """
     /monitoring/summary
     /monitoring/{key}
     /gradio_api/deep_link session_hash
-    /gradio_api/user
-    /gradio_api/user/
-    /gradio_api/login_check
-    /gradio_api/login_check/
-    /gradio_api/token
-    /gradio_api/token/
-    /gradio_api/app_id
-    /gradio_api/app_id/
+    /gradio_api/user/?
+    /gradio_api/login_check/?
+    /gradio_api/token/?
+    /gradio_api/app_id/?
     /gradio_api/dev/reload
-    /gradio_api/runs
-    /gradio_api/runs/
+    /gradio_api/runs/?
     /gradio_api/openapi.json
     /gradio_api/custom_component/{id}/{environment}/{type}/{file_name}
     /gradio_api/proxy={url_path:path}
@@ -79,32 +69,26 @@ REFUSED = """
     /gradio_api/stream/{session_hash}/{run}/{component_id}/{segment_id}.{ext}
     /gradio_api/stream/{session_hash}/{run}/{component_id}/playlist-file
     /gradio_api/reset/
-    /gradio_api/run/{api_name}
-    /gradio_api/run/{api_name}/
-    /gradio_api/api/{api_name}
-    /gradio_api/api/{api_name}/
-    /gradio_api/component_server
-    /gradio_api/component_server/
+    /gradio_api/run/{api_name}/?
+    /gradio_api/api/{api_name}/?
+    /gradio_api/component_server/?
     /gradio_api/queue/status
     /gradio_api/upload_progress upload_id
     /gradio_api/upload upload_id
     /gradio_api/theme.css
     /gradio_api/process_recording
-    /gradio_api/vibe-edit
-    /gradio_api/vibe-edit/
-    /gradio_api/undo-vibe-edit
-    /gradio_api/undo-vibe-edit/
-    /gradio_api/vibe-code
-    /gradio_api/vibe-code/
-    /gradio_api/vibe-starter-queries
-    /gradio_api/vibe-starter-queries/
+    /gradio_api/vibe-edit/?
+    /gradio_api/undo-vibe-edit/?
+    /gradio_api/vibe-code/?
+    /gradio_api/vibe-starter-queries/?
 """
 ODD = ("%00", "%2e%2e", "..%2f..%2fetc", "-1", "99999999999999999999", "%ff%fe", "[", "a" * 3000, "%0d%0ax:1", "null")
 
 
 def listed(lines: str) -> dict[str, set[str]]:
-    """Paths, each with its parameters."""
-    return {path: set(names) for path, *names in (line.split() for line in lines.strip().splitlines())}
+    """Paths, each with its parameters; one that ends with `/?` stands for two."""
+    table = {path: set(names) for path, *names in (line.split() for line in lines.strip().splitlines())}
+    return {each: names for path, names in table.items() for each in (path.removesuffix("?"), path.removesuffix("/?"))}
 
 
 def parameters_of(dependant: Any) -> set[str]:

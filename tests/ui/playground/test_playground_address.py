@@ -66,7 +66,7 @@ def test_what_panes_write_is_read_again(model: str, prompt: str, changes: list[s
         ("max_tokens=513", "from 1 to 512"),
         ("panes=1", "“panes” is 2, 3 or 4, not “1”."),
         ("format=poem", "“format” is chat or completion, not “poem”."),
-        ("tempreature=1", "“tempreature” is no setting of the playground."),
+        ("tempreature=1", "“tempreature” is not a setting of the playground."),
         ("left=a&left=b", "“left” is there more than once."),
     ],
 )

@@ -39,7 +39,7 @@ def test_words_that_went_and_came_are_marked_and_never_markup() -> None:
 def test_the_pane_beside_takes_the_model_without_the_expert(player: Player) -> None:
     values = inputs(player, "both", "both/law")[10:]
     values[1] = {**values[1], "without": "both/law"}
-    updates = player.leave_out(2, *values, place=0)
+    updates = player.leave_out(2, *values, index=0)
     model, chips, _ = updates[3:6]
     assert model == "both"
     assert [one["name"] for one in chips["experts"] if one["on"]] == ["both/code"]

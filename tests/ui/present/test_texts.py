@@ -13,7 +13,8 @@ from tests.ui.present.test_headlines import mean
 from tests.ui.present.test_mixture_effect import row
 from tests.ui.studio.conftest import fill
 from tests.ui.studio.test_studio_baselines import scored
-from ui.present.charts.colours import looks_of
+from ui.present.charts.colours import Looks, looks_of
+from ui.present.charts.curves_and_bars import curves
 from ui.present.headlines import best_of
 from ui.present.mixture_effect import describe_unlike_rows, effect_rows, effect_title
 from ui.present.picture import card_of, scores_of
@@ -22,6 +23,7 @@ from ui.present.text.measures import RULE, TokenMeasure, comparable, describe_co
 from ui.present.text.posteriors import describe_gain, describe_verdict, how_to_read
 from ui.studio.shared.contents import read_contents
 from workbench.analysis.perplexity_tables import comparable as comparable_rows
+from workbench.answers.cards import MetricPoint
 from workbench.answers.posteriors import Change, EvidenceCalibration
 from workbench.questions.inference_modes import InferenceModeAverages, InferenceModeComparison, InferenceModeDomain
 from workbench.schema.tables import Evaluation
@@ -175,3 +177,51 @@ def test_a_table_holds_the_text_of_one_tokenizer(tokenizers: dict[str, str], sha
         return Evaluation(domain_id="law", expert_id=expert, num_tokens=9, block_size=8)
 
     assert set(comparable_rows(map(stored, "abc"), tokenizers)["law"]) == shared
+
+
+NO_LOOKS = Looks()
+UNIT = "nats/token"
+AGAIN = "more updates make it worse"
+LEARNS = "a falling line is still learning"
+
+
+def title(kind: str, **lines: list[float]) -> str:
+    points = [
+        MetricPoint(name=name, step=step, value=loss) for name, line in lines.items() for step, loss in enumerate(line)
+    ]
+    chart = curves(points, kind, "a job", NO_LOOKS)
+    assert chart is not None
+    return chart.title
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines", "expected"),
+    [
+        ("Held-out loss", {"law": [4.0], "sea": [5.0]}, "Held-out loss"),
+        ("Held-out loss", {"law": [4.0, 3.0], "sea": [5.0, 4.0]}, f"Held-out loss fell on 2 of 2 lines: {LEARNS}"),
+        (
+            "Held-out loss",
+            {"law": [4.0, 3.0], "sea": [5.0, 3.0, 4.0]},
+            f"Held-out loss fell on 2 of 2 lines, but has risen again on sea: {AGAIN}",
+        ),
+        (
+            "Held-out loss",
+            {"law": [4.0, 3.0, 3.01]},
+            f"Held-out loss fell from 4.00 {UNIT} to 3.01 {UNIT}: {LEARNS}",
+        ),
+        (
+            "Held-out loss",
+            {"law": [4.0, 3.0, 3.5]},
+            f"Held-out loss fell from 4.00 {UNIT} to 3.50 {UNIT}, but has risen again: {AGAIN}",
+        ),
+        (
+            "Training loss",
+            {"law": [4.0, 2.0, 3.0]},
+            f"Training loss fell from 4.00 {UNIT} to 3.00 {UNIT}: {LEARNS}",
+        ),
+    ],
+)
+def test_held_out_loss_that_has_passed_its_lowest_is_not_still_learning(
+    kind: str, lines: dict[str, list[float]], expected: str
+) -> None:
+    assert title(kind, **lines) == expected

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from tests.ui.conftest import in_loop
 from ui.serving.attempts import (
     FAILURE_SECONDS,
     KNOWN_SECONDS,
@@ -56,13 +56,6 @@ class Door:
 both_senders = pytest.mark.parametrize("send", ["in_form", "in_header"])
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await test()
-
-    asyncio.run(main())
-
-
 async def settle(tasks: list[asyncio.Task[Any]]) -> list[bool]:
     """Which of them are done, when all have gone as far as they can."""
     for _ in range(50):
@@ -71,86 +64,74 @@ async def settle(tasks: list[asyncio.Task[Any]]) -> list[bool]:
 
 
 @both_senders
-def test_slow_tries_of_one_address_run_one_after_another_and_few_of_them_wait(send: str) -> None:
-    async def test() -> None:
-        door = Door()
-        await door.fail(send)
-        tasks = [asyncio.create_task(getattr(door.attempts, send)(HERE, b"guess")) for _ in range(100)]
-        assert sum(await settle(tasks)) == 100 - MAX_WAITING
-        assert (door.num_pauses, len(door.tried)) == (1, MAX_FAILURES)  # no guess yet: refused, or waiting its turn
-        for number in range(MAX_WAITING):
-            assert door.num_pauses == number + 1
-            door.end.set()
-            await asyncio.wait([task for task in tasks if not task.done()], return_when="FIRST_COMPLETED")
-            await settle(tasks)
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert sum(isinstance(result, TooManyTriesError) for result in results) == 100 - MAX_WAITING
-        assert not door.attempts._lines
-
-    run(test)
+@in_loop
+async def test_slow_tries_of_one_address_run_one_after_another_and_few_of_them_wait(send: str) -> None:
+    door = Door()
+    await door.fail(send)
+    tasks = [asyncio.create_task(getattr(door.attempts, send)(HERE, b"guess")) for _ in range(100)]
+    assert sum(await settle(tasks)) == 100 - MAX_WAITING
+    assert (door.num_pauses, len(door.tried)) == (1, MAX_FAILURES)  # no guess yet: refused, or waiting its turn
+    for number in range(MAX_WAITING):
+        assert door.num_pauses == number + 1
+        door.end.set()
+        await asyncio.wait([task for task in tasks if not task.done()], return_when="FIRST_COMPLETED")
+        await settle(tasks)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert sum(isinstance(result, TooManyTriesError) for result in results) == 100 - MAX_WAITING
+    assert not door.attempts._lines
 
 
 @both_senders
-def test_tries_that_came_before_the_first_failure_are_not_all_made(send: str) -> None:
-    async def test() -> None:
-        door = Door()
-        tasks = [asyncio.create_task(getattr(door.attempts, send)(HERE, b"guess")) for _ in range(100)]
-        while sum(await settle(tasks)) < 100 - MAX_WAITING:
-            await asyncio.wait([task for task in tasks if not task.done()], return_when="FIRST_COMPLETED")
-        assert len(door.tried) == MAX_FAILURES
-        for task in tasks:
-            task.cancel()
-
-    run(test)
+@in_loop
+async def test_tries_that_came_before_the_first_failure_are_not_all_made(send: str) -> None:
+    door = Door()
+    tasks = [asyncio.create_task(getattr(door.attempts, send)(HERE, b"guess")) for _ in range(100)]
+    while sum(await settle(tasks)) < 100 - MAX_WAITING:
+        await asyncio.wait([task for task in tasks if not task.done()], return_when="FIRST_COMPLETED")
+    assert len(door.tried) == MAX_FAILURES
+    for task in tasks:
+        task.cancel()
 
 
 @both_senders
-def test_wrong_tokens_of_one_address_do_not_slow_another(send: str) -> None:
-    async def test() -> None:
-        door = Door()
-        await door.fail(send)
-        assert await getattr(door.attempts, send)(THERE, b"right")
-        assert door.num_pauses == 0
-
-    run(test)
+@in_loop
+async def test_wrong_tokens_of_one_address_do_not_slow_another(send: str) -> None:
+    door = Door()
+    await door.fail(send)
+    assert await getattr(door.attempts, send)(THERE, b"right")
+    assert door.num_pauses == 0
 
 
-def test_wrong_tokens_of_headers_and_of_forms_count_together() -> None:
-    async def test() -> None:
-        door = Door()
-        await door.fail("in_header", MAX_FAILURES - 1)
-        await door.fail("in_form", 1)
-        door.end.set()
-        assert await door.attempts.in_form(HERE, b"right") == (THE_OWNER, True)
-        assert door.num_pauses == 1
-
-    run(test)
+@in_loop
+async def test_wrong_tokens_of_headers_and_of_forms_count_together() -> None:
+    door = Door()
+    await door.fail("in_header", MAX_FAILURES - 1)
+    await door.fail("in_form", 1)
+    door.end.set()
+    assert await door.attempts.in_form(HERE, b"right") == (THE_OWNER, True)
+    assert door.num_pauses == 1
 
 
-def test_a_right_token_in_a_header_is_not_slowed_at_an_address_that_sent_one_lately() -> None:
-    async def test() -> None:
-        door = Door()
-        assert await door.attempts.in_header(HERE, b"right")
-        await door.fail("in_header", 2 * MAX_FAILURES)
-        assert await door.attempts.in_header(HERE, b"right")
-        assert door.num_pauses == 0
-        door.clock.now += KNOWN_SECONDS
-        await door.fail("in_header")
-        door.end.set()
-        assert await door.attempts.in_header(HERE, b"right")
-        assert door.num_pauses == 1
-
-    run(test)
+@in_loop
+async def test_a_right_token_in_a_header_is_not_slowed_at_an_address_that_sent_one_lately() -> None:
+    door = Door()
+    assert await door.attempts.in_header(HERE, b"right")
+    await door.fail("in_header", 2 * MAX_FAILURES)
+    assert await door.attempts.in_header(HERE, b"right")
+    assert door.num_pauses == 0
+    door.clock.now += KNOWN_SECONDS
+    await door.fail("in_header")
+    door.end.set()
+    assert await door.attempts.in_header(HERE, b"right")
+    assert door.num_pauses == 1
 
 
-def test_many_right_tokens_at_once_are_no_failures() -> None:
-    async def test() -> None:
-        door = Door()
-        together = [door.attempts.in_header(HERE, b"right") for _ in range(50)]
-        assert await asyncio.gather(*together) == [THE_OWNER] * 50
-        assert door.num_pauses == 0
-
-    run(test)
+@in_loop
+async def test_many_right_tokens_at_once_are_no_failures() -> None:
+    door = Door()
+    together = [door.attempts.in_header(HERE, b"right") for _ in range(50)]
+    assert await asyncio.gather(*together) == [THE_OWNER] * 50
+    assert door.num_pauses == 0
 
 
 def test_wrong_tokens_of_one_client_are_too_many_after_a_few() -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.gpus import gpu_uuid
-from engine.subprocesses import python_environment
+from engine.device import gpu_uuid, python_environment
 from ui.api import __main__ as api
 from ui.errors import GpuTakenError, UiError
 from ui.serving import gpu_lease as lease
@@ -83,7 +82,7 @@ def test_only_the_user_can_open_the_folder_of_locks(own_folder: Path) -> None:
         assert own_folder.stat().st_mode & 0o777 == 0o700
         assert {path.stat().st_mode & 0o777 for path in own_folder.iterdir()} == {0o600}
     own_folder.chmod(0o755)
-    with pytest.raises(UiError, match="is not yours alone"), gpu_lease(Settings(), fake):
+    with pytest.raises(UiError, match="is not private to you"), gpu_lease(Settings(), fake):
         pass
 
 

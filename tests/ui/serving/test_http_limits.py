@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from tests.ui.conftest import in_loop
 from ui.serving import http_limits
 from ui.serving.http_limits import HEADER_BYTES, MAX_IDLE, HTTPLimits
 
@@ -110,13 +111,6 @@ class Connection:
         self.protocol.connection_lost(None)
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await test()
-
-    asyncio.run(main())
-
-
 @both
 @pytest.mark.parametrize(
     "endless",
@@ -128,33 +122,29 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     ],
     ids=["value", "fields", "target", "trailer"],
 )
-def test_a_header_without_end_is_answered_431_and_no_longer_read(kind: type[Any], endless: bytes) -> None:
-    async def test() -> None:
-        connection = Connection(kind)
-        more = b"a: b\r\n" * 1365 if b"a: b" in endless else b"a" * 8192
-        answer = await connection.send(endless, *[more] * 10)
-        assert answer.startswith(b"HTTP/1.1 431 ")
-        assert f"at most {HEADER_BYTES:,} bytes".encode() in answer
-        size = len(answer)
-        assert len(await connection.send(*[b"a" * (1 << 20)] * 8)) == size
-        connection.clock.pass_by(http_limits.REST_SECONDS)
-        assert connection.wire.is_over
-
-    run(test)
+@in_loop
+async def test_a_header_without_end_is_answered_431_and_no_longer_read(kind: type[Any], endless: bytes) -> None:
+    connection = Connection(kind)
+    more = b"a: b\r\n" * 1365 if b"a: b" in endless else b"a" * 8192
+    answer = await connection.send(endless, *[more] * 10)
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert f"at most {HEADER_BYTES:,} bytes".encode() in answer
+    size = len(answer)
+    assert len(await connection.send(*[b"a" * (1 << 20)] * 8)) == size
+    connection.clock.pass_by(http_limits.REST_SECONDS)
+    assert connection.wire.is_over
 
 
 @both
-def test_requests_within_the_limits_are_answered_one_after_another(kind: type[Any]) -> None:
-    async def test() -> None:
-        connection, long_field = Connection(kind), b"x-a: " + b"a" * (HEADER_BYTES - 200) + b"\r\n"
-        for _ in range(3):
-            connection.wire.written = b""
-            answer = await connection.send(POST + long_field + b"Content-Length: 200000\r\n\r\n", b"b" * 200_000)
-            assert answer.startswith(b"HTTP/1.1 200 ")
-            assert answer.endswith(b"200000 bytes")
-        assert not connection.wire.is_over
-
-    run(test)
+@in_loop
+async def test_requests_within_the_limits_are_answered_one_after_another(kind: type[Any]) -> None:
+    connection, long_field = Connection(kind), b"x-a: " + b"a" * (HEADER_BYTES - 200) + b"\r\n"
+    for _ in range(3):
+        connection.wire.written = b""
+        answer = await connection.send(POST + long_field + b"Content-Length: 200000\r\n\r\n", b"b" * 200_000)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert answer.endswith(b"200000 bytes")
+    assert not connection.wire.is_over
 
 
 @both
@@ -163,93 +153,81 @@ def test_requests_within_the_limits_are_answered_one_after_another(kind: type[An
     [(b"", b""), (b"GET / HTTP/1.1\r\nHo", b"408"), (POST + b"Content-Length: 9\r\n\r\nx", b"408")],
     ids=["nothing", "header", "body"],
 )
-def test_a_request_that_does_not_come_to_an_end_is_given_up(kind: type[Any], sent: bytes, answer: bytes) -> None:
-    async def test() -> None:
-        connection = Connection(kind)
-        await connection.send(*[sent] * bool(sent))
+@in_loop
+async def test_a_request_that_does_not_come_to_an_end_is_given_up(kind: type[Any], sent: bytes, answer: bytes) -> None:
+    connection = Connection(kind)
+    await connection.send(*[sent] * bool(sent))
+    connection.clock.pass_by(http_limits.BODY_SECONDS)
+    assert connection.wire.written.startswith(b"HTTP/1.1 " + answer if answer else b"")
+    connection.clock.pass_by(http_limits.REST_SECONDS)
+    assert connection.wire.is_over
+
+
+@both
+@in_loop
+async def test_a_long_body_that_keeps_coming_is_waited_for(kind: type[Any]) -> None:
+    connection = Connection(kind)
+    await connection.send(POST + b"Content-Length: 400000\r\n\r\n")
+    for _ in range(10):
+        await connection.send(b"b" * 40_000)
         connection.clock.pass_by(http_limits.BODY_SECONDS)
-        assert connection.wire.written.startswith(b"HTTP/1.1 " + answer if answer else b"")
-        connection.clock.pass_by(http_limits.REST_SECONDS)
-        assert connection.wire.is_over
-
-    run(test)
+    assert connection.wire.written.endswith(b"400000 bytes")
 
 
 @both
-def test_a_long_body_that_keeps_coming_is_waited_for(kind: type[Any]) -> None:
-    async def test() -> None:
-        connection = Connection(kind)
-        await connection.send(POST + b"Content-Length: 400000\r\n\r\n")
-        for _ in range(10):
-            await connection.send(b"b" * 40_000)
-            connection.clock.pass_by(http_limits.BODY_SECONDS)
-        assert connection.wire.written.endswith(b"400000 bytes")
-
-    run(test)
-
-
-@both
-def test_a_body_that_nobody_reads_does_not_hold_its_connection(kind: type[Any]) -> None:
+@in_loop
+async def test_a_body_that_nobody_reads_does_not_hold_its_connection(kind: type[Any]) -> None:
     async def refuse(scope: Any, receive: Any, send: Any) -> None:
         await Response("no", 401)(scope, receive, send)
 
-    async def test() -> None:
-        connection = Connection(kind, refuse)
-        answer = await connection.send(POST + b"Content-Length: 1000000\r\n\r\n", b"b" * 500_000)
-        assert answer.startswith(b"HTTP/1.1 401 ")
-        connection.clock.pass_by(http_limits.REST_SECONDS)
-        assert connection.wire.is_over
-
-    run(test)
+    connection = Connection(kind, refuse)
+    answer = await connection.send(POST + b"Content-Length: 1000000\r\n\r\n", b"b" * 500_000)
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    connection.clock.pass_by(http_limits.REST_SECONDS)
+    assert connection.wire.is_over
 
 
 @both
-def test_the_connection_that_has_waited_longest_ends_when_there_are_too_many(kind: type[Any]) -> None:
-    async def test() -> None:
-        clock = Clock()
-        waiting = [Connection(kind, clock=clock) for _ in range(MAX_IDLE + 2)]
-        assert [one.wire.is_over for one in waiting] == [True, True, *[False] * MAX_IDLE]
-        for one in waiting:
-            one.lose()
-        assert not HTTPLimits._idle
-
-    run(test)
+@in_loop
+async def test_the_connection_that_has_waited_longest_ends_when_there_are_too_many(kind: type[Any]) -> None:
+    clock = Clock()
+    waiting = [Connection(kind, clock=clock) for _ in range(MAX_IDLE + 2)]
+    assert [one.wire.is_over for one in waiting] == [True, True, *[False] * MAX_IDLE]
+    for one in waiting:
+        one.lose()
+    assert not HTTPLimits._idle
 
 
 @both
-def test_connections_that_were_refused_count_among_those_that_wait(kind: type[Any]) -> None:
-    async def test() -> None:
-        clock = Clock()
-        refused = [Connection(kind, clock=clock) for _ in range(MAX_IDLE)]
-        for one in refused:
-            await one.send(POST + b"Transfer-Encoding: chunked\r\n\r\n", b"no size\r\n")
-        waiting = [Connection(kind, clock=clock) for _ in range(2)]
-        assert [one.wire.is_over for one in refused[:3]] == [True, True, False]
-        assert not [one for one in waiting if one.wire.is_over]
-        for one in (*refused, *waiting):
-            one.lose()
-
-    run(test)
+@in_loop
+async def test_connections_that_were_refused_count_among_those_that_wait(kind: type[Any]) -> None:
+    clock = Clock()
+    refused = [Connection(kind, clock=clock) for _ in range(MAX_IDLE)]
+    for one in refused:
+        await one.send(POST + b"Transfer-Encoding: chunked\r\n\r\n", b"no size\r\n")
+    waiting = [Connection(kind, clock=clock) for _ in range(2)]
+    assert [one.wire.is_over for one in refused[:3]] == [True, True, False]
+    assert not [one for one in waiting if one.wire.is_over]
+    for one in (*refused, *waiting):
+        one.lose()
 
 
 @both
-def test_the_end_of_an_answer_gives_the_next_header_no_more_bytes(kind: type[Any]) -> None:
-    async def test() -> None:
-        is_due = asyncio.Event()
+@in_loop
+async def test_the_end_of_an_answer_gives_the_next_header_no_more_bytes(kind: type[Any]) -> None:
+    is_due = asyncio.Event()
 
-        async def slow(scope: Any, receive: Any, send: Any) -> None:
-            await is_due.wait()
-            await echo(scope, receive, send)
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        await is_due.wait()
+        await echo(scope, receive, send)
 
-        connection, half = Connection(kind, slow), b"a" * (HEADER_BYTES - 100)
-        await connection.send(GET, b"GET / HTTP/1.1\r\nx-a: " + half)
-        is_due.set()
-        answer = await connection.send()
-        assert answer.startswith(b"HTTP/1.1 200 ")
-        answers = await connection.send(half)
-        assert b"HTTP/1.1 431 " in answers[len(b"HTTP/1.1 ") :]
-
-    run(test)
+    connection, half = Connection(kind, slow), b"a" * (HEADER_BYTES - 100)
+    await connection.send(GET, b"GET / HTTP/1.1\r\nx-a: " + half)
+    is_due.set()
+    answer = await connection.send()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    answers = await connection.send(half)
+    assert b"HTTP/1.1 431 " in answers[len(b"HTTP/1.1 ") :]
 
 
 class Pipelined:
@@ -288,28 +266,24 @@ async def rest_of(reader: asyncio.StreamReader) -> bytes:
     return b""
 
 
-def test_a_bad_request_behind_pipelined_ones_ends_them_all_and_answers_none() -> None:
-    async def test() -> None:
-        app = Pipelined()
-        async with served(app) as (reader, writer):
-            writer.write(GET + GET + b"no request\r\n\r\n")
-            assert await rest_of(reader) == b""
-            await asyncio.wait_for(app.disconnected.wait(), 60)
-            assert app.num_started == 1
-
-    run(test)
+@in_loop
+async def test_a_bad_request_behind_pipelined_ones_ends_them_all_and_answers_none() -> None:
+    app = Pipelined()
+    async with served(app) as (reader, writer):
+        writer.write(GET + GET + b"no request\r\n\r\n")
+        assert await rest_of(reader) == b""
+        await asyncio.wait_for(app.disconnected.wait(), 60)
+        assert app.num_started == 1
 
 
-def test_a_client_that_leaves_ends_the_first_of_its_pipelined_requests() -> None:
-    async def test() -> None:
-        app = Pipelined()
-        async with served(app) as (_, writer):
-            writer.write(GET + GET)
-            await asyncio.wait_for(app.started.wait(), 60)
-            writer.transport.abort()
-            await asyncio.wait_for(app.disconnected.wait(), 60)
-
-    run(test)
+@in_loop
+async def test_a_client_that_leaves_ends_the_first_of_its_pipelined_requests() -> None:
+    app = Pipelined()
+    async with served(app) as (_, writer):
+        writer.write(GET + GET)
+        await asyncio.wait_for(app.started.wait(), 60)
+        writer.transport.abort()
+        await asyncio.wait_for(app.disconnected.wait(), 60)
 
 
 @pytest.mark.parametrize("num_before", [1, 2])
@@ -329,11 +303,12 @@ def test_a_header_without_end_during_an_answer_ends_the_connection(num_before: i
         assert ended == ["/"]
 
     ended: list[str] = []
-    run(test)
+    asyncio.run(test())
 
 
 @both
-def test_an_answer_that_is_not_read_ends_what_makes_it(kind: type[Any]) -> None:
+@in_loop
+async def test_an_answer_that_is_not_read_ends_what_makes_it(kind: type[Any]) -> None:
     ended = asyncio.Event()
 
     async def endless() -> Any:
@@ -344,18 +319,15 @@ def test_an_answer_that_is_not_read_ends_what_makes_it(kind: type[Any]) -> None:
         finally:
             ended.set()
 
-    async def test() -> None:
-        connection = Connection(kind, StreamingResponse(endless()))
-        await connection.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        connection.protocol.pause_writing()
-        connection.clock.pass_by(http_limits.STALL_SECONDS / 2)
-        connection.protocol.resume_writing()  # it was read after all
-        connection.clock.pass_by(http_limits.STALL_SECONDS)
-        assert not connection.wire.is_over
-        connection.protocol.pause_writing()
-        connection.clock.pass_by(http_limits.STALL_SECONDS)
-        assert connection.wire.is_over
-        connection.lose()  # as the transport does then
-        await asyncio.wait_for(ended.wait(), 60)
-
-    run(test)
+    connection = Connection(kind, StreamingResponse(endless()))
+    await connection.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    connection.protocol.pause_writing()
+    connection.clock.pass_by(http_limits.STALL_SECONDS / 2)
+    connection.protocol.resume_writing()  # it was read after all
+    connection.clock.pass_by(http_limits.STALL_SECONDS)
+    assert not connection.wire.is_over
+    connection.protocol.pause_writing()
+    connection.clock.pass_by(http_limits.STALL_SECONDS)
+    assert connection.wire.is_over
+    connection.lose()  # as the transport does then
+    await asyncio.wait_for(ended.wait(), 60)

@@ -19,8 +19,9 @@ import psutil
 import pytest
 from streamlit.config import get_config_options
 
-from engine.subprocesses import python_environment
+from engine.device import python_environment
 from jobs.queue.submit import wait
+from tests.api_server import unused_port
 from ui.addresses import require_free_port, require_safe_address
 from ui.cli.app import main
 from ui.client import Client
@@ -49,22 +50,16 @@ def taken() -> Iterator[int]:
         yield other.getsockname()[1]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_a_port_in_use_names_the_variable_to_set(taken: int) -> None:
     with pytest.raises(PortTakenError, match=r"is in use\..*WORKBENCH_API_PORT"):
-        up.check(Settings(api_port=taken, studio_port=free_port()))
+        up.check(Settings(api_port=taken, studio_port=unused_port()))
     with pytest.raises(PortTakenError, match="WORKBENCH_STUDIO_PORT"):
-        up.check(Settings(api_port=free_port(), studio_port=taken))
+        up.check(Settings(api_port=unused_port(), studio_port=taken))
 
 
 def test_a_port_that_is_not_ours_to_use_is_not_reported_as_in_use() -> None:
     with pytest.raises(PortTakenError, match=r"cannot be used \(.*\)\. Set WORKBENCH_API_PORT"):
-        require_free_port(free_port(), "WORKBENCH_API_PORT", "203.0.113.1")  # an address of nobody's
+        require_free_port(unused_port(), "WORKBENCH_API_PORT", "203.0.113.1")  # an address of nobody's
 
 
 def test_the_command_says_it_in_one_sentence(
@@ -104,14 +99,11 @@ def test_a_second_one_on_the_same_home_says_so_and_ends(
     assert started == [str(tmp_path / name) for name in ("home", "another", "home")]
 
 
-def test_another_address_without_a_token_is_refused() -> None:
-    with pytest.raises(UnsafeAddressError, match="WORKBENCH_TOKEN"):
-        up.check(Settings(host="0.0.0.0"))
-
-
-def test_two_servers_need_two_ports() -> None:
+def test_two_servers_need_two_ports_and_on_another_address_a_token() -> None:
     with pytest.raises(BadUsageError, match="two ports"):
         up.check(Settings(api_port=8123, studio_port=8123))
+    with pytest.raises(UnsafeAddressError, match="WORKBENCH_TOKEN"):
+        up.check(Settings(host="0.0.0.0"))
 
 
 def test_the_studio_binds_here_whatever_the_api_does() -> None:
@@ -125,16 +117,13 @@ def test_the_studio_binds_here_whatever_the_api_does() -> None:
 def test_the_studio_is_started_with_the_settings_of_its_file() -> None:
     shown = options(Settings())
 
+    assert shown["runner.postScriptGC"] is False
     assert shown["client.toolbarMode"] == "minimal"
     assert shown["client.showErrorDetails"] == "none"
     assert shown["theme.light.primaryColor"] == "#0b6e8a"
     assert shown["server.headless"] is True
     known = get_config_options(force_reparse=False)
     assert set(shown) <= set(known)
-
-
-def test_no_full_search_for_garbage_follows_each_run_of_the_studio() -> None:
-    assert options(Settings())["runner.postScriptGC"] is False
 
 
 def test_a_short_token_is_refused_beyond_this_machine_with_the_command_that_makes_one() -> None:
@@ -234,7 +223,7 @@ def test_the_workbench_starts_outlives_a_servers_death_and_leaves_nothing_behind
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WORKBENCH_NO_AUTH")
-    api, studio = free_port(), free_port()
+    api, studio = unused_port(), unused_port()
     pages = {
         "ui.serving.studio_server": f"http://127.0.0.1:{studio}/_stcore/health",
         "ui.api": f"http://127.0.0.1:{api}/healthz",
@@ -288,7 +277,7 @@ def test_nothing_in_the_current_folder_changes_what_runs(home: Path, tmp_path: P
     (folder / "text.jsonl").write_text("\n".join(f'{{"text": "The document {number}."}}' for number in range(300)))
     with transaction() as session:
         job_id = create_job(session, ImportCorpus(name="text", path=str(folder / "text.jsonl")))
-    api, studio = free_port(), free_port()
+    api, studio = unused_port(), unused_port()
     ports = {"WORKBENCH_API_PORT": str(api), "WORKBENCH_STUDIO_PORT": str(studio)}
     command = [sys.executable, "-P", "-c", "import sys; from ui.cli.app import main; sys.exit(main())", "up"]
     variables = {**os.environ, **ports, **python_environment(), "CI": "1"}

@@ -144,8 +144,3 @@ def test_every_page_has_a_command_which_the_documents_name() -> None:
 def test_a_new_button_is_seen() -> None:
     source = 'left.button(plain(f"Delete {name}"))\nst.toggle(label)\nst.form_submit_button(label="Save")\nst.text("x")'
     assert list(actions_in(source, STREAMLIT)) == ["Delete {…}", "label", "Save"]
-
-
-@pytest.mark.parametrize(("line", "exists"), [("expert rename", True), ("expert fly", False), ("fly", False)])
-def test_a_command_is_known_by_its_name(line: str, exists: bool) -> None:
-    assert is_command(CommandTable(), line) is exists

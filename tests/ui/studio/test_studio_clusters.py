@@ -21,8 +21,7 @@ from ui.present.charts.cluster_map import cluster_map, legend, map_picture
 from ui.present.charts.colours import Looks
 from ui.present.charts.setting_grids import describe_grid, grid_picture
 from ui.studio.clusters import cluster_map_view
-from ui.widgets import charts_and_tables as show_chart
-from ui.widgets import notices
+from ui.widgets import charts_and_tables, notices
 from workbench.answers.cards import ClusteringCard, JobCard
 from workbench.job_records import jobs
 from workbench.questions.cluster_grid import ClusterGrid, TemperatureProposal
@@ -90,7 +89,7 @@ def everything(app: AppTest) -> str:
 def select(monkeypatch: pytest.MonkeyPatch, *, areas: list[str] | None = None, point: Any = None) -> None:
     """What a mouse would do: AppTest has none."""
     monkeypatch.setattr(cluster_map_view, "areas", lambda _key: areas or [])
-    monkeypatch.setattr(cluster_map_view, "clicked_point", lambda _key: point)
+    monkeypatch.setattr(cluster_map_view, "click_target", lambda _key: point)
 
 
 # the map --------------------------------------------------------------------------------------------
@@ -216,29 +215,29 @@ def test_a_second_click_on_a_point_is_a_click_on_it_though_it_is_selected_no_mor
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     state: dict[str, Any] = {"m_chart": {"selection": {"points": []}}}
-    monkeypatch.setattr(show_chart.st, "session_state", state)
-    assert show_chart.clicked("m") is None
+    monkeypatch.setattr(charts_and_tables.st, "session_state", state)
+    assert charts_and_tables.click_position("m") is None
     state["m_chart"]["selection"]["points"] = [{"x": 1.0, "y": 2.0}]
-    assert show_chart.clicked("m") == (1, 2)
+    assert charts_and_tables.click_position("m") == (1, 2)
     state["m_chart"]["selection"]["points"] = []
-    assert show_chart.clicked("m") == (1, 2)
-    assert show_chart.clicked("m") is None  # what is taken away twice was of another picture
+    assert charts_and_tables.click_position("m") == (1, 2)
+    assert charts_and_tables.click_position("m") is None  # what is taken away twice was of another picture
     assert list(state) == ["m_chart"]
 
 
 def test_lassos_and_boxes_are_areas_and_a_click_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     point = {"curve_number": 2, "point_index": 7, "x": 1.0, "y": 2.0}
     state: dict[str, Any] = {"m_chart": {"selection": {"points": [point], "lasso": [], "box": []}}}
-    monkeypatch.setattr(show_chart.st, "session_state", state)
-    assert (show_chart.clicked_point("m"), show_chart.areas("m")) == ((2, 7), [])
+    monkeypatch.setattr(charts_and_tables.st, "session_state", state)
+    assert (charts_and_tables.click_target("m"), charts_and_tables.areas("m")) == ((2, 7), [])
     state["m_chart"]["selection"]["lasso"] = [{"x": [0, 1, 1], "y": [0, 0, 2]}]
     state["m_chart"]["selection"]["box"] = [{"x": [0, 5], "y": [1, 3]}]
-    assert show_chart.clicked_point("m") is None
-    assert show_chart.areas("m") == [
+    assert charts_and_tables.click_target("m") is None
+    assert charts_and_tables.areas("m") == [
         "0.0000 0.0000 1.0000 0.0000 1.0000 2.0000",
         "0.0000 1.0000 5.0000 1.0000 5.0000 3.0000 0.0000 3.0000",
     ]
-    assert show_chart.areas("other") == []
+    assert charts_and_tables.areas("other") == []
 
 
 # lists ----------------------------------------------------------------------------------------------

@@ -155,5 +155,5 @@ def test_who_cannot_be_compared_is_named() -> None:
 
 def test_the_playground_begins_with_text_of_what_its_mixture_knows() -> None:
     opening = Opening(create_app(get_settings(), playground=False).state.workbench)
-    assert "def add" in opening.first_prompt("first")
-    assert opening.first_prompt("no mixture") == FIRST_PROMPT
+    assert "def add" in opening.first_prompt("first", ["first"])
+    assert opening.first_prompt("no mixture", ["first"]) == FIRST_PROMPT

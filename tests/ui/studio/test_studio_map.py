@@ -187,8 +187,7 @@ def until_scored(app: Any) -> None:
 
 
 def _numbers(id: str) -> Any:
-    from engine.clusters.documents import load_documents
-    from engine.clusters.sources import as_ids
+    from engine.clusters.documents import as_ids, load_documents
     from workbench.registry.clusters.clusterings import clustering_files
 
     with reading() as session:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from engine.environment import versions
+from engine.device import versions
 from engine.selfcheck.law import LawVerdict
 from workbench.job_records import jobs, leases
 from workbench.kinds.analysis import SelfCheck

@@ -19,6 +19,7 @@ from tests.ui.studio.visits import named, open_page, output, read
 from ui.kinds.catalog import train_forms
 from ui.present.forms.form_choices import offers_now
 from ui.studio.training.want_view import rows_for
+from ui.widgets import job_form
 from workbench.answers.forecasts import BatchRow, BatchToken, Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs
@@ -125,7 +126,8 @@ def test_a_click_parses_its_spec_once(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.extend([data["kind"]] * (data.get("name") == "mine"))
         return parse_as(spec, data)
 
-    monkeypatch.setattr(specs, "parse_as", parse)
+    for module in (specs, job_form):
+        monkeypatch.setattr(module, "parse_as", parse)
     monkeypatch.setattr("jobs.queue.submit.call_workers", lambda *_: seen.append("stored"))
     named(app.button, "Train").click().run()
     assert seen[: seen.index("stored")] == ["train-joint"]

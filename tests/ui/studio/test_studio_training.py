@@ -14,7 +14,7 @@ from engine.config import AdaptingConfig, TrainingConfig
 from engine.methods.mode.config import ModeConfig
 from tests.ui.studio.conftest import DOMAINS, HOSTILE
 from tests.ui.studio.test_studio_addresses import visit
-from tests.ui.studio.visits import output, read
+from tests.ui.studio.visits import named, open_page, output, read
 from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import curves
 from ui.present.text.formatting import plain
@@ -25,6 +25,7 @@ from workbench.answers.cards import MetricPoint
 from workbench.formatting.number_format import nats
 from workbench.formatting.palette import BASELINE_DASH
 from workbench.job_records import jobs, leases
+from workbench.job_records import jobs as rows
 from workbench.kinds.analysis import Evaluate
 from workbench.kinds.clusters import FindClusters, PinDocuments
 from workbench.kinds.data import ImportCorpus
@@ -287,3 +288,14 @@ def test_the_curves_of_a_job_have_the_colours_of_its_own_experts() -> None:
     assert read_looks().domain(HOSTILE) == read_looks().expert(f"first/{HOSTILE}")
     assert read_looks(job_id=job_id).domain(HOSTILE) == read_looks().expert("laws again")
     assert read_looks(job_id=job_id).domain("code") == read_looks().expert("first/code")
+
+
+def test_a_job_that_has_ended_is_deleted_and_one_that_runs_is_not() -> None:
+    by_state = {job.state: job for job in read(rows.list_jobs)}
+    app = open_page("jobs_page", job=by_state["running"].id)
+    assert not [button for button in app.button if "Delete for good" in button.label]
+    app = open_page("jobs_page", job=by_state["cancelled"].id)
+    named(app.button, "Delete for good").click().run()
+    assert not app.exception
+    assert "are deleted" in output(app)
+    assert by_state["cancelled"].id not in [job.id for job in read(rows.list_jobs)]

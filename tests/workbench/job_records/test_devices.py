@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.gpus import Gpu
+from engine.device import Gpu
 from workbench.answers.cards import JobCard
 from workbench.errors import DevicesBusyError
 from workbench.job_records import devices, job_cards, jobs, leases

@@ -161,14 +161,19 @@ def test_every_migration_down_and_up_again_keeps_all_rows_that_the_older_version
     assert differences() == []
 
 
+def downgrade_to(version: str) -> None:
+    """The registry at an older version, closed."""
+    engine = database.make_engine(get_settings().database)
+    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
+        command.downgrade(database.alembic_config(connection), version)
+    engine.dispose()
+    database.close_engines()
+
+
 def test_an_older_registry_is_copied_aside_and_brought_up_with_all_its_rows(home: Path) -> None:
     with database.transaction() as session:
         session.add(Corpus(name="kept", source="here"))
-    engine = database.make_engine(get_settings().database)
-    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
-        command.downgrade(database.alembic_config(connection), "0001")
-    engine.dispose()
-    database.close_engines()
+    downgrade_to("0001")
     database.migrate()
     with database.reading() as session:
         assert [corpus.name for corpus in session.scalars(select(Corpus))] == ["kept"]
@@ -194,11 +199,7 @@ def test_a_registry_from_before_clusters_keeps_its_corpora_domains_and_experts(h
                 artifact=artifact,
             )
         )
-    engine = database.make_engine(get_settings().database)
-    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
-        command.downgrade(database.alembic_config(connection), "0003")
-    engine.dispose()
-    database.close_engines()
+    downgrade_to("0003")
     database.migrate()
     with database.transaction() as session:
         (domain,) = session.scalars(select(Domain))
@@ -213,7 +214,6 @@ def test_a_registry_from_before_clusters_keeps_its_corpora_domains_and_experts(h
 
 
 def test_evaluations_of_before_hits_were_counted_are_kept_and_their_accuracy_is_unknown(home: Path) -> None:
-    assert home
     with database.transaction() as session:
         artifact = Artifact(kind="scores", sha256="0" * 64)
         domain = Domain(
@@ -250,13 +250,9 @@ def test_evaluations_of_before_hits_were_counted_are_kept_and_their_accuracy_is_
                 num_correct=5,
             )
         )
-    engine = database.make_engine(get_settings().database)
-    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
-        command.downgrade(database.alembic_config(connection), "0004")
-        columns = {column["name"] for column in inspect(connection).get_columns("evaluations")}
-    engine.dispose()
-    assert "num_correct" not in columns
-    database.close_engines()
+    downgrade_to("0004")
+    with closing(sqlite3.connect(home / "registry.db")) as connection:
+        assert "num_correct" not in {row[1] for row in connection.execute("PRAGMA table_info(evaluations)")}
     database.migrate()
     with database.reading() as session:
         (card,) = list_evaluations(session)
@@ -265,11 +261,7 @@ def test_evaluations_of_before_hits_were_counted_are_kept_and_their_accuracy_is_
 
 @pytest.mark.usefixtures("home")
 def test_a_registry_from_before_identities_gets_one_and_keeps_it() -> None:
-    engine = database.make_engine(get_settings().database)
-    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
-        command.downgrade(database.alembic_config(connection), "0005")
-    engine.dispose()
-    database.close_engines()
+    downgrade_to("0005")
     database.migrate()
     with database.reading() as session:
         made = find_registry_id(session)
@@ -287,7 +279,7 @@ def test_jobs_of_before_kinds_were_renamed_can_be_read() -> None:
         session.add(Job(id="evaluate", kind="evaluate", title="", spec={"kind": "evaluate", "mixture": "overlap"}))
         session.add(Report(id="overlap", kind="overlap", title="", findings={"domains": ["law"]}))
         session.add(Report(id="report", kind="replication", title="", findings={"jobs": facts, "name": "replicate"}))
-    downgraded("0006")
+    downgrade_to("0006")
     database.migrate()
     with database.reading() as session:
         jobs = {job.id: (job.kind, job.spec["kind"]) for job in session.scalars(select(Job))}
@@ -301,22 +293,13 @@ def test_jobs_of_before_kinds_were_renamed_can_be_read() -> None:
     assert overlap == ("overlap", {"domains": ["law"]})
 
 
-def downgraded(version: str) -> None:
-    """The registry at an older version, closed."""
-    engine = database.make_engine(get_settings().database)
-    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
-        command.downgrade(database.alembic_config(connection), version)
-    engine.dispose()
-    database.close_engines()
-
-
 @pytest.mark.usefixtures("home")
 def test_an_older_workbench_finds_every_gpu_by_an_address() -> None:
     with database.transaction() as session:
         for number, address in (("2", "GPU-5a60-11"), ("3", "")):
             device = {"host": "ada", "uuid": number, "number": number, "address": address}
             session.add(Device(**device, worker="w", seen_until=1.0))
-    downgraded("0020")
+    downgrade_to("0020")
     with sqlite3.connect(get_settings().root / "registry.db") as connection:
         assert connection.execute("SELECT address FROM devices ORDER BY uuid").fetchall() == [("GPU-5a60-11",), ("3",)]
 
@@ -332,7 +315,7 @@ def test_fields_of_before_they_were_renamed_can_be_read() -> None:
     }
     with database.transaction() as session:
         session.add_all(Job(id=id, kind=spec["kind"], title=id, spec=spec) for id, spec in specs.items())
-    downgraded("0009")
+    downgrade_to("0009")
     with sqlite3.connect(get_settings().root / "registry.db") as connection:
         older = dict(connection.execute("SELECT id, spec FROM jobs").fetchall())
     assert json.loads(older["text"]) == {"kind": "import-corpus", "name": "law", "found": "python"}
@@ -365,7 +348,7 @@ def test_experts_of_before_they_had_colours_get_them_in_the_order_in_which_they_
                     created_at=float(-place if name == "m/√" else place),
                 )
             )
-    downgraded("0011")
+    downgrade_to("0011")
     with sqlite3.connect(get_settings().root / "registry.db") as connection:
         columns = {row[1] for row in connection.execute("PRAGMA table_info(experts)")}
         assert connection.execute("SELECT count(*) FROM experts").fetchone() == (len(names),)
@@ -405,7 +388,7 @@ def test_the_gain_of_a_calibration_is_read_from_the_notes_of_an_older_registry_o
         session.add(Job(**job, state="done", result={"scored": 3, "calibration": notes["today"]}, finished_at=9.0))
         session.add(Job(**job, state="done", result={"scored": 3}, finished_at=12.0))
         session.add(Job(**job, state="queued"))
-    downgraded("0015")
+    downgrade_to("0015")
     with sqlite3.connect(get_settings().root / "registry.db") as connection:
         columns = {row[1] for row in connection.execute("PRAGMA table_info(mixtures)")}
         assert dict(connection.execute("SELECT name, notes FROM mixtures").fetchall()) == notes
@@ -527,14 +510,6 @@ def test_what_older_jobs_had_only_in_sentences_becomes_data(home: Path) -> None:
         failures = [get_job(session, id).failure for id in ids]
     assert seen == [(None, None), ("checkpoint", None), ("parts", {"parts": ["court", "v1.5", "kitchen"]})]
     assert failures == [Failure(code="corpus_error", line=7), None]
-
-
-def downgrade_to(revision: str) -> None:
-    engine = database.make_engine(get_settings().database)
-    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
-        command.downgrade(database.alembic_config(connection), revision)
-    engine.dispose()
-    database.close_engines()
 
 
 def test_migrating_twice_changes_nothing(home: Path) -> None:

@@ -76,7 +76,7 @@ class TextPart(RequestBody):
 def _require_text(value: Any) -> Any:
     kind = value.get("type") if isinstance(value, dict) else None
     if isinstance(kind, str) and kind != "text":
-        raise ValueError(f"a part is of type “{kind[:40]}”, but these models read text alone; leave it out")
+        raise ValueError(f"a part is of type “{kind[:40]}”, but these models read only text; leave it out")
     return value
 
 
@@ -148,7 +148,7 @@ class ChatRequest(Generating):
     tool_choice: str | dict[str, Any] | None = only("none or auto", "auto", "none")
     functions: list[dict[str, Any]] | None = only("empty", [])
     function_call: str | dict[str, Any] | None = only("none or auto", "auto", "none")
-    parallel_tool_calls: bool | None = Field(None, description="Accepted and ignored, since there are no tools.")
+    parallel_tool_calls: bool | None = Field(None, description="Accepted and ignored: tools are not supported.")
     response_format: dict[str, Any] | None = only('{"type": "text"}', {"type": "text"})
     modalities: list[str] | None = only("text", ["text"])
     store: bool | None = only("false", False)

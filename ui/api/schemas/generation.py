@@ -43,9 +43,9 @@ def _as_prompts(value: Any) -> list[str | list[int]]:
     if len(prompts) > MAX_PROMPTS:
         raise ValueError(f"it must hold at most {MAX_PROMPTS} prompts, but holds {len(prompts)} instead")
     if all(isinstance(one, str) for one in prompts):
-        _require_unicode(prompts)
+        require_unicode("".join(prompts))
     elif not all(_are_ids(one) for one in prompts):
-        raise ValueError("it must hold texts alone, or lists of token ids alone, none of them empty")
+        raise ValueError("it must hold only texts, or only lists of token ids, none of them empty")
     return list(prompts)
 
 
@@ -53,9 +53,10 @@ def _are_ids(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(type(one) is int for one in value)
 
 
-def _require_unicode(texts: list[str]) -> None:
+def require_unicode(text: str) -> None:
+    """Raises ValueError for text with half a character."""
     try:
-        "".join(texts).encode()
+        text.encode()
     except UnicodeEncodeError:
         raise ValueError("the text is not valid Unicode: it contains an unpaired surrogate") from None
 
@@ -102,7 +103,7 @@ Stop = Annotated[
 ]
 
 INSTEAD: Mapping[str, str] = {
-    "suffix": "the models write on from a text, and nothing into it",
+    "suffix": "infilling is not supported: the models continue a text",
     "best_of": "ask for n answers with logprobs and choose",
     "use_beam_search": "answers are sampled, or the most probable token is taken at temperature 0",
     "prompt_logprobs": "ask /v1/completions with echo and logprobs",
@@ -165,7 +166,7 @@ def unsupported_value(name: str, neutral: Any, value: Any) -> FieldError:
     return FieldError(name, f"it must be {json.dumps(neutral)} or left out, but is {given} instead{instead}")
 
 
-PARTS = "active parts of an expert that has some; left out: all of them; empty: its backbone alone."
+PARTS = "active parts of an expert that has some; left out: all of them; empty: only its backbone."
 
 
 class ExpertWeight(RequestBody):
@@ -198,7 +199,7 @@ class MixFields(RequestBody):
         if self.experts is not None and self.prior is not None:
             raise FieldError("prior", "give experts with weights or a prior, not both")
         if self.experts is not None and self.parts is not None:
-            raise FieldError("parts", "give parts within experts or beside active, not both")
+            raise FieldError("parts", "give parts within experts or next to active, not both")
         return self
 
     def to_request(self, model: str) -> MixtureRequest:
@@ -276,7 +277,7 @@ class Generating(NeutralFields, MixFields):
     structured_outputs: dict[str, Any] | None = only("null")
 
     @model_validator(mode="after")
-    def _supported(self) -> Generating:
+    def _check_stop(self) -> Generating:
         if len(self.phrases()) > MAX_PHRASES:
             raise FieldError("stop", f"at most {MAX_PHRASES} phrases are supported, but it has {len(self.phrases())}")
         if "" in self.phrases():

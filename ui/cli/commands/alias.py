@@ -8,24 +8,23 @@ import typer
 
 from ui.cli.options import names_of, naming_argument
 from ui.cli.output import day
-from ui.cli.verbs import Column, Outcome, add_delete, add_list, name_column, verb, write
+from ui.cli.verbs import NAME, Column, CommandGroup, Outcome, write
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 AliasName = Annotated[
     str, typer.Argument(help="Alias, such as law@production.", metavar="ALIAS", autocompletion=names_of("alias"))
 ]
 Model = Annotated[str, naming_argument("Mixture or expert, or an alias of it.", "mixture", "expert", "alias")]
 _COLUMNS = (
-    name_column(),
+    NAME,
     Column("Model", lambda alias: alias.model),
     Column("Kind", lambda alias: alias.kind),
     Column("Set", lambda alias: alias.updated_at, day),
 )
 
 
-add_list(
-    app,
+app.add_list(
     "alias",
     _COLUMNS,
     "List aliases with the models that they mean.",
@@ -33,7 +32,7 @@ add_list(
 )
 
 
-@verb(app, "set")
+@app.verb("set")
 def set_one(alias: AliasName, model: Model) -> Outcome:
     """Set an alias of a mixture or an expert; an existing one is moved."""
     from workbench.registry.aliases import set_alias
@@ -42,4 +41,4 @@ def set_one(alias: AliasName, model: Model) -> Outcome:
     return Outcome(card, f"“{card.name}” means the {card.kind} “{card.model}”.")
 
 
-add_delete(app, "alias", AliasName, "Delete an alias; its model is kept.", "; its model is kept")
+app.add_delete("alias", AliasName, "Delete an alias; its model is kept.", "; its model is kept")

@@ -9,20 +9,7 @@ import typer
 from ui.cli.job_progress import card_of, follow, report, submit
 from ui.cli.options import RunOptions, naming_argument, naming_option, split_commas, takes
 from ui.cli.output import day, print_fields, print_table, say
-from ui.cli.verbs import (
-    Column,
-    Outcome,
-    add_delete,
-    add_job,
-    add_jobs,
-    add_list,
-    created_column,
-    get_card,
-    name_column,
-    read,
-    verb,
-    write,
-)
+from ui.cli.verbs import CREATED, NAME, Column, CommandGroup, Outcome, get_card, read, write
 from ui.present.text.formatting import pluralize
 from workbench.answers.cards import ClusteringCard
 from workbench.formatting.clustering_warnings import clustering_warnings, unequal_lengths
@@ -33,20 +20,20 @@ from workbench.kinds.clusters import FindClusters, MakeClusterDomains
 if TYPE_CHECKING:
     from workbench.answers.posteriors import TextChanges
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 Name = Annotated[str, naming_argument("Name of a clustering.", "clustering")]
 ClusterName = Annotated[str, typer.Argument(help="A cluster, by number or name.")]
 
 SHOWN_TERMS = 8
 _COLUMNS = (
-    name_column(),
+    NAME,
     Column("Method", lambda clustering: clustering.config["clusters"]["method"]),
     Column("Clusters", lambda clustering: len(clustering.clusters)),
     Column("Documents", lambda clustering: clustering.num_documents),
     Column("Domains", lambda clustering: clustering.sources),
     Column("Stale experts", lambda clustering: clustering.stale_experts),
-    created_column(day),
+    CREATED,
 )
 
 
@@ -63,10 +50,10 @@ def find(spec: FindClusters, run_options: RunOptions) -> None:
     report(follow(last, run_options.json) if run_options.wait else card_of(last), run_options.json)
 
 
-add_list(app, "clustering", _COLUMNS, "List clusterings.", "Create one with: workbench cluster find NAME")
+app.add_list("clustering", _COLUMNS, "List clusterings.", "Create one with: workbench cluster find NAME")
 
 
-@verb(app)
+@app.verb()
 def show(
     name: Name, cluster: Annotated[str, typer.Argument(help="A cluster, by number or name. Default: all.")] = ""
 ) -> Outcome:
@@ -98,7 +85,7 @@ def print_clustering(card: ClusteringCard) -> None:
             one.num_documents,
             *([f"{num_bytes[one.number]:,}"] if num_bytes else []),
             one.terms[:SHOWN_TERMS],
-            *_shares(overlap, one.number),
+            *(share(row[one.number] / max(sum(row), 1)) for row in overlap["counts"]),  # of each domain (figure 16)
             one.domain,
             "stale" if one.stale else "",
             one.experts,
@@ -129,16 +116,10 @@ def print_clustering(card: ClusteringCard) -> None:
         say("To start each from the expert trained on most of its documents, use --branch-from MIXTURE instead.")
 
 
-def _shares(overlap: dict[str, Any], number: int) -> list[str]:
-    """The share of each domain's documents that a cluster holds (figure 16)."""
-    return [share(row[number] / max(sum(row), 1)) for row in overlap["counts"]]
-
-
 def cluster_with_documents(card: ClusteringCard, name: str) -> dict[str, Any]:
     """A cluster, by number or name, with its typical documents. Raises NotFoundError."""
     from workbench.errors import NotFoundError
     from workbench.registry.clusters.cluster_documents import get_document
-    from workbench.registry.database import reading
     from workbench.store.storage import get_storage
 
     by_name = {cluster.name: cluster for cluster in card.clusters}
@@ -146,9 +127,7 @@ def cluster_with_documents(card: ClusteringCard, name: str) -> dict[str, Any]:
     if name not in by_name:
         known = [f"{cluster.number} ({cluster.name})" for cluster in card.clusters]
         raise NotFoundError("cluster", name, known, where=f"in “{card.name}”")
-    with reading() as session:
-        ids = by_name[name].representatives
-        documents = [get_document(session, get_storage(), card.name, id) for id in ids]
+    documents = [read(get_document, get_storage(), card.name, id) for id in by_name[name].representatives]
     return {"cluster": by_name[name], "documents": documents}
 
 
@@ -159,7 +138,7 @@ def print_cluster(shown: dict[str, Any]) -> None:
         say(f"\n— {document.id[:12]}, {document.domain}, {document.split}\n{document.text[:400]}")
 
 
-@verb(app, "changes")
+@app.verb("changes")
 def show_changes(
     name: Name,
     domains: Annotated[
@@ -185,7 +164,7 @@ def _print_changes(changes: TextChanges) -> None:
         say(f"{pluralize(number, 'document')} {words}" + (f": {', '.join(ids)}{more}" if ids else "."))
 
 
-@verb(app)
+@app.verb()
 def rename(name: Name, cluster: ClusterName, new_name: Annotated[str, typer.Argument(help="The new name.")]) -> Outcome:
     """Rename a cluster; no document moves."""
     from workbench.registry.clusters.clusterings import rename_cluster
@@ -193,7 +172,7 @@ def rename(name: Name, cluster: ClusterName, new_name: Annotated[str, typer.Argu
     return Outcome(write(rename_cluster, name, cluster, new_name), f"“{cluster}” is now called “{new_name}”.")
 
 
-@verb(app)
+@app.verb()
 def note(
     name: Name,
     cluster: ClusterName,
@@ -205,10 +184,9 @@ def note(
     return Outcome(write(note_cluster, name, cluster, notes), f"The notes of “{cluster}” are saved.")
 
 
-add_job(app, "domains CLUSTERING", MakeClusterDomains, domains=[])
-add_jobs(app, "cluster")
-add_delete(
-    app,
+app.add_job("domains CLUSTERING", MakeClusterDomains, domains=[])
+app.add_jobs("cluster")
+app.add_delete(
     "clustering",
     Name,
     "Delete a clustering; its domains are kept. Refused while an expert, a mixture or a job uses it.",

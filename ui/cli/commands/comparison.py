@@ -15,7 +15,7 @@ from ui.cli.commands.servers.verify import print_verification
 from ui.cli.mix_options import MaxTokens, Seed, Temperature, TopP
 from ui.cli.options import naming_argument, naming_option
 from ui.cli.output import day, print_note, print_table, say
-from ui.cli.verbs import Column, Outcome, created_column, lists, read, verb, write
+from ui.cli.verbs import CREATED, Column, CommandGroup, Outcome, lists, read, write
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
 from ui.present.text.formatting import pluralize
@@ -37,7 +37,7 @@ from workbench.requests.verification import ComparisonVerification, linked_compa
 from workbench.settings import get_settings
 from workbench.specs.requests import MixtureRequest
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 NEWEST = 50
 _EXCERPT = 60  # characters of a prompt in a list
@@ -57,7 +57,7 @@ _COLUMNS = (
     Column("Models", lambda one: ", ".join(one.models)),
     Column("Domain", lambda one: one.domain),
     Column("Votes", lambda one: ", ".join(_describe_vote(vote) for vote in one.votes)),
-    created_column(day),
+    CREATED,
 )
 
 
@@ -87,7 +87,7 @@ def list_all(
     return heads
 
 
-@verb(app)
+@app.verb()
 def create(
     prompt: Annotated[str, typer.Argument(help="Text to continue.")],
     models: Annotated[list[str], naming_argument("Two to four mixtures or experts.", "mixture", "expert", "alias")],
@@ -119,13 +119,13 @@ def _answer(generations: ModelHost, name: str, prompt: str, sampling: SamplingCo
     weights: list[dict[str, float]] = []
     text, reason = "", None
     with closing(generations.stream(plan, prompt, sampling)) as stream:
-        for one in stream:
-            text += one.text
-            if isinstance(one, Token):
-                ids.append(one.id)
-                weights.append(dict(one.weights))
-            elif isinstance(one, Done):
-                reason = one.reason
+        for event in stream:
+            text += event.text
+            if isinstance(event, Token):
+                ids.append(event.id)
+                weights.append(dict(event.weights))
+            elif isinstance(event, Done):
+                reason = event.reason
     return NewAnswer(
         manifest=Manifest.of(plan, sampling),
         text=text,
@@ -136,7 +136,7 @@ def _answer(generations: ModelHost, name: str, prompt: str, sampling: SamplingCo
     )
 
 
-@verb(app)
+@app.verb()
 def show(
     comparison: ComparisonId,
     answer: Annotated[
@@ -152,7 +152,7 @@ def show(
     return Outcome(chosen, chosen.text)
 
 
-@verb(app)
+@app.verb()
 def link(comparison: ComparisonId) -> Outcome:
     """Show the link to a comparison, and what makes its texts that differs today."""
     settings = get_settings()
@@ -164,7 +164,7 @@ def link(comparison: ComparisonId) -> Outcome:
     return Outcome(opened, "\n".join(lines))
 
 
-@verb(app)
+@app.verb()
 def verify(comparison: ComparisonId) -> Outcome:
     """Generate the answers of a comparison again, and compare the tokens."""
     settings, stored = get_settings(), comparisons.replayable(_card(comparison))
@@ -180,7 +180,7 @@ def _print_verifications(result: ComparisonVerification) -> None:
         print_verification(answer)
 
 
-@verb(app)
+@app.verb()
 def vote(
     comparison: ComparisonId,
     choice: Annotated[Better, typer.Argument(help="Which answer is better.", case_sensitive=False)],
@@ -195,21 +195,21 @@ def vote(
     return Outcome(card, f"{_describe_vote(card.votes[-1])}.")
 
 
-@verb(app)
+@app.verb()
 def withdraw(comparison: ComparisonId, first: FirstAnswer = "A", second: SecondAnswer = "B") -> Outcome:
     """Withdraw the vote on two answers."""
     card = write(comparisons.withdraw_vote, comparison, first, second)
     return Outcome(card, f"The vote on {first} and {second} is withdrawn.")
 
 
-@verb(app)
+@app.verb()
 def delete(comparison: ComparisonId) -> Outcome:
     """Delete a comparison with its votes."""
     deleted = write(comparisons.delete_comparison, comparison)
     return Outcome(deleted, f"The comparison is deleted, with {pluralize(deleted.num_votes, 'vote')}.")
 
 
-@verb(app)
+@app.verb()
 def clear(
     older_than: Annotated[float, typer.Option("--older-than", min=0, help="Only what is older than so many days.")] = 0,
     with_votes: Annotated[
@@ -222,7 +222,7 @@ def clear(
     return Outcome(deleted, f"Deleted: the text of {number}, and {pluralize(deleted.num_votes, 'vote')}.")
 
 
-@verb(app)
+@app.verb()
 def rating(
     domain: Annotated[str, naming_option("Only prompts of this domain.", "domain")] = "",
     blind: Annotated[bool, typer.Option("--blind", help="Only votes before which the names were hidden.")] = False,
@@ -249,8 +249,7 @@ def _print_ratings(answer: RatingTables) -> None:
 
 
 def _card(comparison: str) -> ComparisonCard:
-    card: ComparisonCard = read(comparisons.get_comparison, comparison, get_settings().history_days)
-    return card
+    return read(comparisons.get_comparison, comparison, get_settings().history_days)
 
 
 def _print(card: ComparisonCard) -> None:
@@ -260,8 +259,8 @@ def _print(card: ComparisonCard) -> None:
     for answer, model in zip(card.answers, card.models, strict=True):
         seed = (answer.manifest.sampling or {}).get("seed")
         say(f"\n{answer.letter}: {model}, seed {seed}, {pluralize(answer.num_tokens, 'token')}\n{answer.text}")
-    for one in card.votes:
-        say(f"\n{_describe_vote(one)}{' (blind)' if one.is_blind else ''}.")
+    for vote in card.votes:
+        say(f"\n{_describe_vote(vote)}{' (blind)' if vote.is_blind else ''}.")
 
 
 def _describe_vote(card: VoteCard) -> str:

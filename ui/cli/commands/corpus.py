@@ -11,52 +11,40 @@ from engine.config import MOST
 from engine.text.split_names import Split
 from ui.cli.options import naming_argument, naming_option
 from ui.cli.output import day, print_fields, print_table, say, say_each
-from ui.cli.verbs import (
-    Column,
-    Outcome,
-    add_delete,
-    add_jobs,
-    add_list,
-    created_column,
-    get_card,
-    name_column,
-    read,
-    verb,
-)
+from ui.cli.verbs import CREATED, NAME, Column, CommandGroup, Outcome, get_card, read
 from ui.present.text.formatting import size
 from workbench.answers.cards import CorpusCard
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 CorpusName = Annotated[str, naming_argument("Name of a corpus.", "corpus")]
 DomainName = Annotated[str, naming_argument("Name of a domain.", "domain")]
 
 _SEED_HELP = "Show conversations as this seed model reads them, and which tokens count in the loss."
 _COLUMNS = (
-    name_column(),
+    NAME,
     Column("Domains", lambda corpus: corpus.domains),
     Column("Skipped", lambda corpus: corpus.report.num_left_out),
     Column("Licence", lambda corpus: corpus.licence),
-    created_column(day),
+    CREATED,
 )
 _DOMAIN_COLUMNS = (
-    name_column(),
+    NAME,
     Column("Corpus", lambda domain: domain.corpus),
     Column("Role", lambda domain: domain.role),
     Column("Format", lambda domain: domain.format),
     Column("Documents", lambda domain: domain.num_documents),
     Column("Words", lambda domain: domain.num_words),
     Column("Size", lambda domain: domain.num_bytes, size),
-    created_column(day),
+    CREATED,
 )
 
 
-add_jobs(app, "corpus")
-add_list(app, "corpus", _COLUMNS, "List corpora with their domains.", "Import one with: workbench corpus add NAME PATH")
+app.add_jobs("corpus")
+app.add_list("corpus", _COLUMNS, "List corpora with their domains.", "Import one with: workbench corpus add NAME PATH")
 
 
-add_list(
-    app,
+app.add_list(
     "domain",
     _DOMAIN_COLUMNS,
     "List domains with their sizes in documents, words and bytes.",
@@ -65,7 +53,7 @@ add_list(
 )
 
 
-@verb(app)
+@app.verb()
 def show(
     name: DomainName,
     documents: int = typer.Option(3, min=0, max=MOST, help="Documents to preview."),
@@ -101,7 +89,7 @@ def _print(shown: dict[str, Any]) -> None:
         say(f"\n— {own(document.source or 'no source stated')}\n{document.text[:400]}")
 
 
-@verb(app)
+@app.verb()
 def report(name: CorpusName) -> Outcome:
     """Show an import: what was read, what was skipped, where and why."""
     return Outcome(get_card("corpus", name), _print_report)
@@ -117,8 +105,7 @@ def _print_report(card: CorpusCard) -> None:
         print_table(["File", "Line", "Reason"], rows, empty="Nothing was skipped.")
 
 
-add_delete(
-    app,
+app.add_delete(
     "corpus",
     CorpusName,
     "Delete a corpus with its domains and the scores on them; refused while an expert or a job depends on them.",

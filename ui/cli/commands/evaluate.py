@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
-
 from ui.cli.job_progress import submit
 from ui.cli.options import RunOptions, takes
 from ui.cli.output import print_rows, print_table, say, say_each
 from ui.cli.questions import add_questions, prints_answer
-from ui.cli.verbs import add_job, add_jobs
+from ui.cli.verbs import CommandGroup
 from ui.present.charts.setting_grids import describe_grid, describe_temperature, grid_rows
 from ui.present.text.measures import describe_table_measures, describe_unknown_accuracy, in_percent
 from ui.present.text.posteriors import posterior_title, stability_text
@@ -41,10 +39,10 @@ from workbench.questions.removal import RemovalRequest, RemovalTable
 from workbench.questions.retention import Retention, RetentionRequest
 from workbench.questions.token_comparison import ContrastRequest, TokenComparison
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 
-add_job(app, "run MIXTURE", Evaluate)
+app.add_job("run MIXTURE", Evaluate)
 
 
 @prints_answer(app, PerplexitiesRequest, "mixture")
@@ -114,7 +112,7 @@ def removal(_: RemovalRequest, answer: RemovalTable) -> None:
     say_each(*not_removed(answer.rows))
 
 
-add_jobs(app, "evaluate")
+app.add_jobs("evaluate")
 
 
 @app.command("classify")

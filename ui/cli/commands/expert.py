@@ -14,19 +14,7 @@ from ui.cli.options import (
 )
 from ui.cli.output import day, print_fields, print_note, print_table, say, say_each
 from ui.cli.questions import prints_answer
-from ui.cli.verbs import (
-    Column,
-    Outcome,
-    add_job,
-    add_jobs,
-    add_list,
-    created_column,
-    get_card,
-    name_column,
-    read,
-    verb,
-    write,
-)
+from ui.cli.verbs import CREATED, NAME, Column, CommandGroup, Outcome, get_card, read, write
 from ui.present.text.formatting import pluralize, size
 from ui.present.text.parents import describe_parent, proposal_rows
 from workbench.analysis.changes.additions import additions_of, worse_than_before
@@ -39,32 +27,28 @@ from workbench.questions.removal import removal_reports
 from workbench.registry import experts
 from workbench.store.storage import get_storage
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 ExpertName = Annotated[str, naming_argument("Name of an expert.", "expert")]
 ExpertNames = Annotated[list[str], naming_argument("Names of experts.", "expert")]
 
 
-def _status(expert: ExpertCard) -> str:
-    stale = ", stale" if expert.stale else ""
-    return f"{'enabled' if expert.enabled else 'disabled'}{stale}"
-
-
 _COLUMNS = (
-    name_column(),
+    NAME,
     Column("Method", lambda expert: expert.method),
     Column("Domains", lambda expert: expert.domains),
     Column("Parents", lambda expert: expert.parents),
     Column("Parameters", lambda expert: expert.total_parameters),
     Column("Own", lambda expert: expert.num_parameters),
     Column("Mixtures", lambda expert: expert.mixtures),
-    Column("Status", _status),
-    created_column(day),
+    Column(
+        "Status", lambda expert: f"{'enabled' if expert.enabled else 'disabled'}{', stale' if expert.stale else ''}"
+    ),
+    CREATED,
 )
 
 
-add_list(
-    app,
+app.add_list(
     "expert",
     _COLUMNS,
     "List experts. A stale expert was trained on a cluster whose documents have changed.",
@@ -72,7 +56,7 @@ add_list(
 )
 
 
-@verb(app)
+@app.verb()
 def show(name: ExpertName) -> Outcome:
     """Show an expert with its parents and its training."""
     return Outcome(get_card("expert", name), _print)
@@ -92,26 +76,26 @@ def _switch(names: list[str], enabled: bool) -> Outcome:
     return Outcome(cards, f"{', '.join(names)}: {'enabled' if enabled else 'disabled'}.")
 
 
-@verb(app)
+@app.verb()
 def enable(names: ExpertNames) -> Outcome:
     """Enable experts that were disabled."""
     return _switch(names, True)
 
 
-@verb(app)
+@app.verb()
 def disable(names: ExpertNames) -> Outcome:
     """Disable experts in every mixture, without deleting them."""
     return _switch(names, False)
 
 
-@verb(app)
+@app.verb()
 def rename(name: ExpertName, new_name: str = typer.Argument(help="The new name.")) -> Outcome:
     """Rename an expert; its id and files stay the same."""
     card = get_card("expert", write(experts.rename, name, new_name).name)
     return Outcome(card, f"“{name}” is now called “{card.name}”.")
 
 
-@verb(app)
+@app.verb()
 def note(
     name: ExpertName,
     notes: str = typer.Option(None, help="Notes about the expert; they replace the old ones."),
@@ -129,9 +113,8 @@ def nearest(_: NearestRequest, answer: ParentProposal) -> None:
     say(describe_parent(answer))
 
 
-add_job(app, "import SOURCE", ImportExpert, also=("seed_model", "--seed"))
-add_jobs(
-    app,
+app.add_job("import SOURCE", ImportExpert, also=("seed_model", "--seed"))
+app.add_jobs(
     "expert",
     certify="The exit code is 1 if it fails. Show the certificate with: workbench expert additions NAME.",
     certify_removal="The exit code is 1 if it fails. Show the certificate with: workbench expert removals NAME.",
@@ -139,7 +122,7 @@ add_jobs(
 )
 
 
-@verb(app)
+@app.verb()
 def additions(name: ExpertName) -> Outcome:
     """Show the newest certificate of an expert's addition; with --json, all of them."""
     line = shell_command("expert", "certify", name, "--mixture", "MIXTURE")
@@ -148,7 +131,7 @@ def additions(name: ExpertName) -> Outcome:
     return Outcome(certificates, _print_newest if certificates else missing)
 
 
-@verb(app)
+@app.verb()
 def removals(
     name: Annotated[str, naming_argument("Name of an expert, which may be deleted.", "expert")],
 ) -> Outcome:
@@ -164,7 +147,7 @@ def _print_newest(certificates: Sequence[ReportCard]) -> None:
         say(f"{pluralize(len(certificates) - 1, 'older certificate')}: --json prints them all.")
 
 
-@verb(app)
+@app.verb()
 def delete(name: ExpertName) -> Outcome:
     """Delete an expert with its scores; refused while an expert, a seed model, a mixture or a job uses it."""
     mixtures = get_card("expert", name).mixtures

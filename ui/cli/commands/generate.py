@@ -173,13 +173,13 @@ def _from_host(
     prepare_process(generations.settings.threads)
     plan = generations.plan(request)
     with closing(generations.stream(plan, prompt, sampling)) as stream:
-        for one in stream:
-            if isinstance(one, Token):
-                yield PrintedPiece(one.text, dict(one.weights), one.gates)
+        for event in stream:
+            if isinstance(event, Token):
+                yield PrintedPiece(event.text, dict(event.weights), event.gates)
             else:
-                manifest = Manifest.of(plan, sampling).after([one.drafting])
-                generated.end = {"finish_reason": one.reason, "manifest": manifest}
-                yield PrintedPiece(one.text, {})
+                manifest = Manifest.of(plan, sampling).after([event.drafting])
+                generated.end = {"finish_reason": event.reason, "manifest": manifest}
+                yield PrintedPiece(event.text, {})
 
 
 def request_of(request: MixtureRequest) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -12,8 +11,8 @@ import typer
 from engine.config import MOST
 from ui.cli.job_progress import REDRAW_SECONDS, card_of, exit_as, follow, report, watch_line
 from ui.cli.options import Json, naming_argument
-from ui.cli.output import day, print_fields, print_json, print_note, print_table, print_text, say, shown
-from ui.cli.verbs import Column, Outcome, created_column, lists, read, verb, write
+from ui.cli.output import as_text, day, print_fields, print_json, print_note, print_table, print_text, say
+from ui.cli.verbs import CREATED, Column, CommandGroup, Outcome, lists, read, write
 from ui.errors import BadUsageError
 from ui.present.jobs.job_status import percent_of
 from ui.present.terminal import harmless_json
@@ -24,7 +23,7 @@ from workbench.schema.job_states import STOPPED, ShownState
 if TYPE_CHECKING:
     from workbench.analysis.training_curves import MetricValue
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 JobId = Annotated[str, naming_argument("Id of a job, or its first digits.", "job")]
 
@@ -36,7 +35,7 @@ _COLUMNS = (
     Column("Status", lambda job: job.state),
     Column("Progress", percent_of, lambda percent: f"{percent} %"),
     Column("ETA", lambda job: job.eta_seconds, lambda seconds: "" if seconds is None else duration(seconds)),
-    created_column(day),
+    CREATED,
     Column("Waits for", lambda job: job.waits_for),
 )
 
@@ -50,11 +49,10 @@ def list_all(
     """List jobs, the newest first."""
     from workbench.job_records.jobs import list_jobs
 
-    cards: list[JobCard] = read(list_jobs, state=status, kind=kind or None, limit=MOST)
-    return cards
+    return read(list_jobs, state=status, kind=kind or None, limit=MOST)
 
 
-@verb(app)
+@app.verb()
 def show(job: JobId) -> Outcome:
     """Show a job's spec, its progress and its events."""
     from workbench.job_records.jobs import events
@@ -69,7 +67,7 @@ def _print(shown: dict[str, Any]) -> None:
         say(f"{day(event.at)}  attempt {event.attempt}  {event.message}")
 
 
-@verb(app)
+@app.verb()
 def log(
     job: JobId,
     lines: int = typer.Option(
@@ -112,10 +110,6 @@ def metrics(
     show(_find(job), metric, "json" if as_json else "csv" if as_csv else "text")
 
 
-def _text_line(point: MetricValue) -> str:
-    return f"step {point.step:,} · {point.metric} {shown(point.value)} {point.unit}".rstrip() + "\n"
-
-
 def _print_metrics(job_id: str, names: Collection[str], style: Style) -> None:
     from ui.present.csv_text import HEADER, csv_rows
     from workbench.analysis.training_curves import job_metrics
@@ -136,7 +130,9 @@ def _follow_metrics(job_id: str, names: Collection[str], style: Style) -> None:
     from workbench.analysis.training_curves import MetricTail
 
     lines: dict[Style, Callable[[MetricValue], str]] = {
-        "text": _text_line,
+        "text": lambda point: (
+            f"step {point.step:,} · {point.metric} {as_text(point.value)} {point.unit}".rstrip() + "\n"
+        ),
         "csv": lambda point: csv_rows([point]),
         "json": lambda point: harmless_json(point.model_dump_json()) + "\n",
     }
@@ -155,39 +151,31 @@ def _follow_metrics(job_id: str, names: Collection[str], style: Style) -> None:
     exit_as(card)
 
 
-@verb(app)
+@app.verb()
 def cancel(job: JobId) -> Outcome:
     """Stop a job. Its checkpoints are kept: `workbench job retry` continues from the last one."""
-    from jobs.queue.submit import request_stop
-
-    return _change(job, partial(request_stop, how="cancel"))
+    return _change(job, "request_stop", how="cancel")
 
 
-@verb(app)
+@app.verb()
 def pause(job: JobId) -> Outcome:
     """Stop a job at a checkpoint from which it can be resumed."""
-    from jobs.queue.submit import request_stop
-
-    return _change(job, partial(request_stop, how="pause"))
+    return _change(job, "request_stop", how="pause")
 
 
-@verb(app, "resume")
+@app.verb("resume")
 def resume_job(job: JobId) -> Outcome:
     """Resume a paused job."""
-    from jobs.queue.submit import resume
-
-    return _change(job, resume)
+    return _change(job, "resume")
 
 
-@verb(app, "retry")
+@app.verb("retry")
 def retry_job(job: JobId) -> Outcome:
     """Start a failed or cancelled job again, from its last checkpoint."""
-    from jobs.queue.submit import retry
-
-    return _change(job, retry)
+    return _change(job, "retry")
 
 
-@verb(app, context_settings={"ignore_unknown_options": True})  # else -1 would be an option
+@app.verb(context_settings={"ignore_unknown_options": True})  # else -1 would be an option
 def priority(
     job: JobId,
     number: int = typer.Argument(
@@ -202,7 +190,7 @@ def priority(
     return Outcome({"job": job_id, "priority": number}, f"{card_of(job_id).title}: priority {number}.")
 
 
-@verb(app)
+@app.verb()
 def delete(job: JobId) -> Outcome:
     """Delete an ended job with its log and checkpoints; its results are kept."""
     from jobs.queue.submit import delete as delete_job
@@ -215,9 +203,11 @@ def delete(job: JobId) -> Outcome:
     return Outcome({"deleted": job_id, "in_list": not is_gone}, sentence)
 
 
-def _change(job: str, act: Callable[[str], None]) -> Outcome:
+def _change(job: str, act: Literal["request_stop", "resume", "retry"], **options: str) -> Outcome:
+    from jobs.queue import submit
+
     job_id = _find(job)
-    act(job_id)
+    getattr(submit, act)(job_id, **options)
     card = card_of(job_id)
     if card.stop_requested and card.state == "running":
         return Outcome(card, f"{card.title}: {card.stop_requested} requested, still running.\n{watch_line(job_id)}")
@@ -231,7 +221,7 @@ def _find(start: str) -> str:
     from workbench.errors import NotFoundError
     from workbench.job_records.jobs import ids_from
 
-    ids: list[str] = read(ids_from, start)
+    ids = read(ids_from, start)
     if not ids:
         raise NotFoundError("job", start, (id[:8] for id in read(ids_from, "")))
     if len(ids) > 1:

@@ -25,21 +25,9 @@ from ui.cli.mix_options import (
     takes_gate,
 )
 from ui.cli.options import HeldOut, naming_argument, split_commas
-from ui.cli.output import day, print_rows, print_table, say, say_each, shown
+from ui.cli.output import as_text, print_rows, print_table, say, say_each
 from ui.cli.questions import prints_answer, say_temperature
-from ui.cli.verbs import (
-    Column,
-    Outcome,
-    add_job,
-    add_jobs,
-    add_list,
-    created_column,
-    get_card,
-    name_column,
-    read,
-    verb,
-    write,
-)
+from ui.cli.verbs import CREATED, NAME, Column, CommandGroup, Outcome, get_card, read, write
 from ui.generation.model_host import find_member, with_clustering_id
 from ui.present.jobs.throughput import counting_note, describe_costs
 from ui.present.text.inference_modes import (
@@ -79,7 +67,7 @@ from workbench.specs.gates import changed_gate, load_gate
 from workbench.specs.requests import MixtureSpec
 from workbench.store.storage import get_storage
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 MixtureName = Annotated[str, naming_argument("Name of a mixture.", "mixture")]
 Member = Annotated[str, naming_argument("An expert of the mixture, by its name or its domain's.", "expert")]
@@ -93,10 +81,10 @@ IfVersion = Annotated[
 ]
 NO_SCORES = "There are no stored scores yet. Create them with: workbench evaluate run MIXTURE"
 _COLUMNS = (
-    name_column(),
+    NAME,
     Column("Active experts", lambda mixture: [member.expert for member in mixture.members if member.active]),
     Column("Gate", lambda mixture: mixture.gate["kind"]),
-    created_column(day),
+    CREATED,
 )
 
 
@@ -104,8 +92,7 @@ def _sentence(field: str) -> str:
     return MixtureSpec.model_fields[field].description or ""
 
 
-add_list(
-    app,
+app.add_list(
     "mixture",
     _COLUMNS,
     "List mixtures.",
@@ -113,13 +100,13 @@ add_list(
 )
 
 
-@verb(app)
+@app.verb()
 def show(name: MixtureName) -> Outcome:
     """Show a mixture: its experts, their weights and its gate."""
     return Outcome(get_card("mixture", name), _print_with_version)
 
 
-@verb(app)
+@app.verb()
 @takes_gate
 def create(
     name: Annotated[str, typer.Argument(help=_sentence("name"))],
@@ -147,7 +134,7 @@ def _print_new(made: NewMixture) -> None:
     say_each(describe_proposal(made))
 
 
-@verb(app, "gate")
+@app.verb("gate")
 @takes_gate
 def change_gate(name: MixtureName, gate: GateOptions = NO_CHANGES, if_version: IfVersion = "") -> Outcome:
     """Change a mixture's gate settings; settings that are not given stay the same."""
@@ -157,7 +144,7 @@ def change_gate(name: MixtureName, gate: GateOptions = NO_CHANGES, if_version: I
         return Outcome(mixtures.set_gate(session, name, changed_gate(before, changes)), _print_with_temperature)
 
 
-@verb(app)
+@app.verb()
 def add(
     name: MixtureName,
     expert: Annotated[str, naming_argument("Name of an expert with the same tokenizer.", "expert")],
@@ -169,7 +156,7 @@ def add(
         return Outcome(mixtures.add_member(session, name, expert, weight), _print)
 
 
-@verb(app)
+@app.verb()
 def remove(name: MixtureName, expert: Member, if_version: IfVersion = "") -> Outcome:
     """Remove an expert from a mixture; the expert itself is kept."""
     with _changing(name, if_version) as session:
@@ -177,7 +164,7 @@ def remove(name: MixtureName, expert: Member, if_version: IfVersion = "") -> Out
         return Outcome(mixtures.remove_member(session, name, member), _print)
 
 
-@verb(app)
+@app.verb()
 def toggle(
     name: MixtureName,
     expert: Member,
@@ -196,7 +183,7 @@ def toggle(
         return Outcome(mixtures.get_mixture(session, name), _print)
 
 
-@verb(app)
+@app.verb()
 def weights(
     name: MixtureName,
     pairs: Annotated[list[str], typer.Argument(help="New weights, such as python=2 headers=1.")],
@@ -211,7 +198,7 @@ def weights(
         return Outcome(mixtures.get_mixture(session, name), _print)
 
 
-@verb(app)
+@app.verb()
 @takes_gate
 def perplexity(
     name: MixtureName,
@@ -246,7 +233,7 @@ def inference_modes(question: InferenceModesRequest, answer: InferenceModeCompar
     say_each(describe_missing_modes(answer, question.num_blocks))
 
 
-@verb(app)
+@app.verb()
 def calibrate(
     name: MixtureName,
     save: Annotated[
@@ -280,11 +267,11 @@ def cost(_: CostRequest, answer: MixtureCosts) -> None:
     say(counting_note(answer))
 
 
-add_job(app, "average NAME", AverageExperts)
-add_jobs(app, "mixture")
+app.add_job("average NAME", AverageExperts)
+app.add_jobs("mixture")
 
 
-@verb(app)
+@app.verb()
 def serve_config(
     name: MixtureName, folder: Annotated[Path, typer.Argument(help="Folder to write; it must not exist yet.")]
 ) -> Outcome:
@@ -296,7 +283,7 @@ def serve_config(
     return Outcome(config, "\n".join([*lines, f"{config.lost} Start them: sh {shlex.quote(str(folder / SCRIPT))}"]))
 
 
-@verb(app)
+@app.verb()
 def copy(
     name: MixtureName,
     new_name: Annotated[str, typer.Argument(help="Name of the copy; left out: the next free one, as in NAME.2.")] = "",
@@ -306,7 +293,7 @@ def copy(
     return Outcome(card, f"“{card.name}” is a copy of “{name}”.")
 
 
-@verb(app)
+@app.verb()
 def delete(name: MixtureName, if_version: IfVersion = "") -> Outcome:
     """Delete a mixture; its experts are kept."""
     with _changing(name, if_version) as session:
@@ -353,7 +340,7 @@ def _gate_settings(card: MixtureCard) -> dict[str, Any]:
 
 def _print_members(card: MixtureCard) -> None:
     settings = _gate_settings(card)
-    say(", ".join([f"{card.name}: gate {card.gate['kind']}", *([shown(settings)] if settings else [])]))
+    say(", ".join([f"{card.name}: gate {card.gate['kind']}", *([as_text(settings)] if settings else [])]))
     rows = [(one.expert, one.domains, one.weight, one.active, one.enabled) for one in card.members]
     print_table(["Expert", "Domains", "Weight", "Active", "Enabled"], rows, empty="It has no experts.")
     say_each(describe_inner_gates(card))
@@ -367,6 +354,5 @@ def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], spl
         (row.domain, row.num_tokens, row.perplexity, row.best_expert, row.perplexity_by_expert[row.best_expert])
         for row in answer.domains
     ]
-    columns = ["Domain", "Tokens", "Mixture perplexity", "Best single expert", "Its perplexity"]
-    print_table(columns, rows, empty="")
+    print_table(["Domain", "Tokens", "Mixture perplexity", "Best single expert", "Its perplexity"], rows, empty="")
     say(describe_measures(answer.domains))

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
-import typer
-
 from ui.cli.options import naming_argument
 from ui.cli.output import print_table
-from ui.cli.verbs import Outcome, add_job, read, verb
+from ui.cli.verbs import CommandGroup, Outcome, read
 from workbench.analysis.training_curves import TrainingHistory, training_history
 from workbench.formatting.number_format import number, weight
 from workbench.kinds.training.compose_mode import ComposeMode
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 
-add_job(
-    app,
+app.add_job(
     "compose NAME",
     ComposeMode,
     "Compose trained experts and train their gates together; or add experts to a composition, or remove some.\n\n"
@@ -26,7 +23,7 @@ add_job(
 )
 
 
-@verb(app)
+@app.verb()
 def history(
     experts: Annotated[list[str], naming_argument("Experts of any method, which may still be in training.", "expert")],
 ) -> Outcome:
@@ -44,9 +41,9 @@ def _print(histories: Sequence[TrainingHistory]) -> None:
 
 
 def _rows(history: TrainingHistory, step_by_step: bool) -> Iterator[tuple[Any, ...]]:
-    for one in history.domains:
-        evaluations = list(zip(one.steps, one.losses, one.gates, strict=True))
+    for domain in history.domains:
+        evaluations = list(zip(domain.steps, domain.losses, domain.gates, strict=True))
         shown = evaluations if step_by_step or len(evaluations) == 1 else (evaluations[0], evaluations[-1])
         for step, loss, gates in shown:
             weights = ", ".join(f"{name} {weight(value)}" for name, value in gates.items())
-            yield history.expert, one.domain, "retained" if one.retained else "", step, number(loss, 2), weights
+            yield history.expert, domain.domain, "retained" if domain.retained else "", step, number(loss, 2), weights

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from ui.cli.mix_options import parse_experts
 from ui.cli.options import naming_argument
-from ui.cli.output import day, print_table, say, shown
+from ui.cli.output import as_text, print_table, say
 from ui.cli.questions import takes_question
-from ui.cli.verbs import Column, Outcome, add_delete, add_list, created_column, get_card, name_column, verb, write
+from ui.cli.verbs import CREATED, NAME, Column, CommandGroup, Outcome, get_card, write
 from workbench.answers.cards import PriorCard
 from workbench.answers.posteriors import PriorSource
 from workbench.questions.prior_estimate import PriorRequest
@@ -19,20 +17,19 @@ from workbench.registry.database import transaction
 from workbench.registry.experts import list_experts
 from workbench.registry.priors import give_prior, keep_estimate
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 PriorName = Annotated[str, naming_argument("Name of a prior.", "prior")]
 
 _COLUMNS = (
-    name_column(),
+    NAME,
     Column("Shares", lambda prior: prior.shares),
     Column("Source", lambda prior: prior.source.domain if isinstance(prior.source, PriorSource) else "set by hand"),
-    created_column(day),
+    CREATED,
 )
 
 
-add_list(
-    app,
+app.add_list(
     "prior",
     _COLUMNS,
     "List priors with the domains that they were estimated on.",
@@ -40,14 +37,14 @@ add_list(
 )
 
 
-@verb(app)
+@app.verb()
 @takes_question(PriorRequest, "name", "mixture", "domain")
 def estimate(question: PriorRequest) -> Outcome:
     """Estimate a cached prior: the mean posterior over held-out blocks of a domain, from stored scores."""
     return Outcome(write(keep_estimate, question.name, ask(question.answer)), _print)
 
 
-@verb(app, "set")
+@app.verb("set")
 def set_prior(
     name: PriorName,
     pairs: Annotated[
@@ -61,19 +58,16 @@ def set_prior(
         return Outcome(give_prior(session, name, weights or {}), _print)
 
 
-@verb(app)
+@app.verb()
 def show(name: PriorName) -> Outcome:
     """Show a prior: the share of each expert, and its source."""
     return Outcome(get_card("prior", name), _print)
 
 
-add_delete(app, "prior", PriorName, "Delete a prior; the weights of mixtures stay the same.")
+app.add_delete("prior", PriorName, "Delete a prior; the weights of mixtures stay the same.")
 
 
 def _print(card: PriorCard) -> None:
-    say(f"{card.name}: {shown(card.source.model_dump()) if isinstance(card.source, PriorSource) else 'set by hand'}")
-    print_table(
-        ["Expert", "Share"],
-        sorted(card.shares.items(), key=lambda item: -item[1]),
-        empty="All its experts are deleted.",
-    )
+    say(f"{card.name}: {as_text(card.source.model_dump()) if isinstance(card.source, PriorSource) else 'set by hand'}")
+    shares = sorted(card.shares.items(), key=lambda item: -item[1])
+    print_table(["Expert", "Share"], shares, empty="All its experts are deleted.")

@@ -9,11 +9,11 @@ import typer
 
 from ui.cli.options import naming_argument
 from ui.cli.output import day, print_json, print_rows, say
-from ui.cli.verbs import Column, Outcome, created_column, get_card, lists, read, verb, write
+from ui.cli.verbs import CREATED, Column, CommandGroup, Outcome, get_card, lists, read, write
 from ui.reports.report_type import report_sentence, report_type
 from workbench.answers.cards import ReportCard
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 ReportId = Annotated[str, naming_argument("Id of a report, or its first digits.", "report")]
 
@@ -24,7 +24,7 @@ _COLUMNS = (
     Column("Kind", lambda report: report.kind),
     Column("Report", lambda report: report.title),
     Column("Passed", lambda report: report.findings.get("ok"), _PASSED.get),
-    created_column(day),
+    CREATED,
     Column("Summary", report_sentence),
 )
 
@@ -41,11 +41,10 @@ def list_all(
     """List reports, the newest first."""
     from workbench.registry.reports import list_reports
 
-    cards: list[ReportCard] = read(list_reports, kind=kind or None)
-    return cards
+    return read(list_reports, kind=kind or None)
 
 
-@verb(app)
+@app.verb()
 def show(report: ReportId) -> Outcome:
     """Show a report with its numbers."""
     return Outcome(get_card("report", report), print_report)
@@ -66,7 +65,7 @@ def print_report(card: ReportCard) -> None:
             print_rows(part, empty="No rows.")
 
 
-@verb(app)
+@app.verb()
 def delete(report: ReportId) -> Outcome:
     """Delete a report with its pages; the experts and mixtures it is about are kept."""
     from workbench.registry.things import THINGS

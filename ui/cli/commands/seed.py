@@ -10,18 +10,7 @@ import typer
 from ui.cli.job_progress import submit
 from ui.cli.options import InProcess, Json, RunOptions, Wait, build, names_of, naming_argument
 from ui.cli.output import day, print_fields
-from ui.cli.verbs import (
-    Column,
-    Outcome,
-    add_delete,
-    add_job,
-    add_list,
-    created_column,
-    get_card,
-    name_column,
-    read,
-    verb,
-)
+from ui.cli.verbs import CREATED, NAME, Column, CommandGroup, Outcome, get_card, read
 from ui.errors import BadUsageError
 from ui.present.text.formatting import size
 from workbench.kinds.training.make_seed import MakeSeed
@@ -30,22 +19,21 @@ if TYPE_CHECKING:
     from workbench.answers.cards import SeedCard
     from workbench.registry.seeds import SeedText
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 SeedName = Annotated[str, naming_argument("Name of a seed model.", "seed")]
 
 _COLUMNS = (
-    name_column(),
+    NAME,
     Column("Family", lambda seed: seed.family),
     Column("Parameters", lambda seed: seed.num_parameters),
     Column("Size", lambda seed: seed.size_bytes, size),
     Column("Source", lambda seed: seed.source),
-    created_column(day),
+    CREATED,
 )
 
 
-add_job(
-    app,
+app.add_job(
     "make NAME",
     MakeSeed,
     "Create a small model with random weights and a tokenizer trained on your domains.",
@@ -77,10 +65,10 @@ def add(
     submit(build(MakeSeed, {"name": name, **given[0]}, ("name",)), RunOptions(in_process, wait, as_json))
 
 
-add_list(app, "seed", _COLUMNS, "List seed models.", "Create one with: workbench seed make NAME --domains A,B")
+app.add_list("seed", _COLUMNS, "List seed models.", "Create one with: workbench seed make NAME --domains A,B")
 
 
-@verb(app)
+@app.verb()
 def show(name: SeedName) -> Outcome:
     """Show a seed model: its context, stop tokens, chat template and source; with --json, all of its configuration."""
     from workbench.registry.seeds import seed_text
@@ -107,4 +95,4 @@ def _print(card: SeedCard, text: SeedText) -> None:
     )
 
 
-add_delete(app, "seed", SeedName, "Delete a seed model; refused while an expert is based on it.")
+app.add_delete("seed", SeedName, "Delete a seed model; refused while an expert is based on it.")

@@ -8,18 +8,18 @@ from typing import Annotated
 import typer
 
 from ui.cli.options import split_commas
-from ui.cli.verbs import Outcome, read, verb
+from ui.cli.verbs import CommandGroup, Outcome, read
 from ui.errors import BadUsageError
 from workbench.analysis.sample_texts import Label, read_labelled_text
 from workbench.store.storage import get_storage
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 Folder = Annotated[Path, typer.Argument(help="Folder of tasks; each gets a folder of its own in it.")]
 Most = Annotated[int, typer.Option(min=8, max=100_000, help="Examples at most.")]
 
 
-@verb(app)
+@app.verb()
 def make(
     folder: Folder,
     name: Annotated[str, typer.Option(help="Name of the task.")],
@@ -38,7 +38,7 @@ def make(
     return Outcome({"task": name, "folder": str(path), "labels": counts}, sentence)
 
 
-@verb(app)
+@app.verb()
 def download(
     folder: Folder,
     names: Annotated[

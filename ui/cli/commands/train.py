@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ui.cli.job_progress import queue, report, run_in_process, submit
+from ui.cli.job_progress import print_forecast, queue, report, run_in_process, show_progress, submit
 from ui.cli.options import Forecast, RunOptions, takes
 from ui.cli.output import print_json, print_note, print_table, say
-from ui.cli.verbs import add_job
+from ui.cli.verbs import CommandGroup, get_card
 from ui.present.text.formatting import pluralize
 from workbench.formatting.number_format import share
 from workbench.kinds.analysis import CertifyAddition
@@ -23,14 +23,14 @@ from workbench.specs.requests import TrainClusters
 if TYPE_CHECKING:
     from jobs.plans.clusterings import ClusterModel
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 Certificate = Annotated[
     bool, typer.Option("--certificate/--no-certificate", help="Certify afterwards that no other file has changed.")
 ]
 
 
-add_job(app, "joint NAME", TrainJoint)
+app.add_job("joint NAME", TrainJoint)
 
 
 @app.command("expert")
@@ -42,7 +42,7 @@ def expert(spec: TrainExpert, run_options: RunOptions, *, certificate: Certifica
         _certify(spec.certificate, run_options, card.id)
 
 
-add_job(app, "mode NAME", TrainMode)
+app.add_job("mode NAME", TrainMode)
 
 
 @app.command("clusters")
@@ -62,15 +62,10 @@ def clusters(
     what it will train, and what each model starts from, before it queues any job.
     """
     from jobs.plans.clusterings import forecast_training, plan_training, submit_training
-    from jobs.queue.local_runner import cards_of
-    from ui.cli.job_progress import show_progress
+    from jobs.queue.tasks import cards_of
     from ui.cli.questions import say_temperature
-    from workbench.registry.database import reading
-    from workbench.registry.mixtures import get_mixture
 
     if forecast:
-        from ui.cli.job_progress import print_forecast
-
         print_forecast(forecast_training(spec), TrainClusters, run_options.json)
         return
     branches = plan_training(spec)
@@ -94,9 +89,7 @@ def clusters(
     done = sum(card.state == "done" for card in cards)
     say(f"{spec.name}: {done} of {pluralize(len(cards), 'job')} done.")
     if cards[-1].state == "done":
-        with reading() as session:
-            mixture = get_mixture(session, spec.name)
-        say_temperature(mixture)
+        say_temperature(get_card("mixture", spec.name))
     else:
         say("The others wait for a worker (`workbench up`). Run the same command again to see the progress.")
 

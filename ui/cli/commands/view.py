@@ -8,24 +8,24 @@ import typer
 
 from ui.cli.options import naming_argument
 from ui.cli.output import day
-from ui.cli.verbs import Column, Outcome, add_list, name_column, verb, write
+from ui.cli.verbs import NAME, Column, CommandGroup, Outcome, write
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 ViewName = Annotated[str, naming_argument("Name of a saved view.", "view")]
 _COLUMNS = (
-    name_column(),
+    NAME,
     Column("Address", lambda view: view.address),
     Column("Saved", lambda view: view.updated_at, day),
 )
 
 
-add_list(
-    app, "view", _COLUMNS, "List saved views with their addresses.", "Save one with: workbench view save NAME /experts"
+app.add_list(
+    "view", _COLUMNS, "List saved views with their addresses.", "Save one with: workbench view save NAME /experts"
 )
 
 
-@verb(app)
+@app.verb()
 def save(
     name: ViewName,
     address: Annotated[str, typer.Argument(help="Address in the studio, such as /experts?method=lora.")],
@@ -37,7 +37,7 @@ def save(
     return Outcome(card, f"“{card.name}” is saved: {card.address}")
 
 
-@verb(app)
+@app.verb()
 def delete(name: ViewName) -> Outcome:
     """Delete a saved view."""
     from workbench.registry.views import delete_view

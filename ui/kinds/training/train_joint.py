@@ -52,7 +52,7 @@ FORM = TrainForm(
             "MoE",
             44,
             "One model with a router",
-            "copies of its feed-forward networks, of which a router chooses for each token",
+            "copies of its feed-forward networks; a router chooses among them for each token",
         ),
         _outcome("dense", 48, "One model without experts", "all parameters learn from the text of all domains"),
     ),

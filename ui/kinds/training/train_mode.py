@@ -43,7 +43,7 @@ FORM = TrainForm(
     needs=(DOMAINS, SEED_MODEL),
     outcomes=(
         TrainOutcome(
-            "An expert beside a frozen backbone",
+            "An expert next to a frozen backbone",
             "layers that can be composed with gates",
             "MoDE",
             "bit-identical",

@@ -45,7 +45,7 @@ from ui.studio.shared.contents import (
 )
 from ui.studio.shared.health import API_SERVER, Sign, signs_of_health
 from ui.widgets.background import forget, kept_client, poll
-from ui.widgets.elements.components import show_cards, show_picture, show_reading
+from ui.widgets.elements.components import show_cards, show_expert_shares, show_picture
 from ui.widgets.notices import cannot_change, explain_problems, keep
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.access.home_token import needs_token
@@ -110,7 +110,7 @@ def _show_reading(text: str, mixture: MixtureCard, looks: Looks) -> None:
             raise call.failure
     else:
         answer: PosteriorAnswer = call.answer
-        show_reading(reading_rows(answer, looks), "overview_reading")
+        show_expert_shares(reading_rows(answer, looks), "overview_reading")
         st.caption(plain(f"Mean weight over {pluralize(len(answer.tokens), 'token')}, by {mixture.name}."))
         chosen = {"posterior.mixture": mixture.name, "posterior.text": text[:MOST_LINKED]}
         st.page_link(POSTERIORS.script, label="See every word", icon="", query_params=chosen)

@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from engine.environment import versions
+from engine.device import versions
 from jobs.queue.submit import submit
 from ui.present.jobs.job_status import is_over
 from ui.present.pages import SELFCHECK

@@ -10,7 +10,7 @@ import streamlit as st
 
 from ui.errors import ServerDownError, ServerRefusedError
 from ui.present.text.formatting import duration, pluralize, size
-from ui.serving.doctor import ENOUGH_BYTES, check_artifacts, least_free, trashed_bytes
+from ui.serving.doctor import ENOUGH_BYTES, least_free, run_check, trashed_bytes
 from ui.serving.processes import WORKER, runs
 from ui.widgets.background import kept_client
 from workbench.answers.cards import JobCard
@@ -99,5 +99,5 @@ def _trashed_bytes(_settings: Settings) -> int:
 @st.cache_data(ttl=60, show_spinner=False)  # the page looks every two seconds, and there may be many artifacts
 def artifacts_signs(_settings: Settings) -> list[Sign]:
     """A sign for artifacts that do not belong to this registry, or whose rows it lost; empty if there are none."""
-    finding = check_artifacts(_settings)
+    finding = run_check("Artifacts", _settings)
     return [] if finding.ok else [Sign("Artifacts", False, finding.finding, finding.next_step)]

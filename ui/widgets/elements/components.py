@@ -26,8 +26,8 @@ def _source(name: str) -> str:
 
 
 def _component(name: str) -> Callable[..., Any]:
-    """Declares a component that draws; it finds what all of them share (`parts.js`, `parts.css`) before its own."""
-    css, js = (_source(f"parts.{kind}") + _source(f"{name}.{kind}") for kind in ("css", "js"))
+    """Declares a component that draws; it finds what all of them share (`shared.js`, `shared.css`) before its own."""
+    css, js = (_source(f"shared.{kind}") + _source(f"{name}.{kind}") for kind in ("css", "js"))
     return st.components.v2.component(name, html='<div class="root"></div>', css=css, js=js)
 
 
@@ -36,7 +36,7 @@ def _unseen_component(name: str) -> Callable[..., Any]:
 
 
 _draw_bars, _draw_cards = _component("domain_bars"), _component("expert_cards")
-_draw_picture, _draw_shares = _component("living_picture"), _component("reading")
+_draw_picture, _draw_shares = _component("living_picture"), _component("expert_shares")
 _connect, _follow = _unseen_component("connection"), _unseen_component("frame_address")
 _draw_tokens = st.components.v2.component("token_view", html=HTML, css=CSS, js=DRAW + _source("tokens.js"))
 
@@ -56,7 +56,7 @@ def show_picture(data: Mapping[str, Any], key: str) -> str:
     return _draw_picture(key=key, data=dict(data), on_open_change=lambda: None).open or ""
 
 
-def show_reading(rows: Sequence[Mapping[str, Any]], key: str) -> None:
+def show_expert_shares(rows: Sequence[Mapping[str, Any]], key: str) -> None:
     """A bar for each expert: `name`, `look`, `share` from 0 to 1, and the share in `words`."""
     _draw_shares(key=key, data={"rows": list(rows)})
 

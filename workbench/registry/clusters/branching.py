@@ -18,7 +18,7 @@ from workbench.schema.tables import Domain, Expert
 from workbench.store.storage import Storage
 
 if TYPE_CHECKING:
-    from engine.clusters.sources import Ids
+    from engine.clusters.documents import Ids
 
 Shares = dict[str, float]  # of a cluster's documents, by the name of the expert that was trained on them
 
@@ -51,8 +51,7 @@ def shared_documents(candidates: ParentCandidates) -> dict[int, Shares]:
     """
     import numpy as np
 
-    from engine.clusters.documents import load_documents
-    from engine.clusters.sources import places_of
+    from engine.clusters.documents import load_documents, places_of
 
     documents = load_documents(candidates.clustering)
     sizes = np.bincount(documents.labels_N)
@@ -67,7 +66,7 @@ def shared_documents(candidates: ParentCandidates) -> dict[int, Shares]:
 
 def share_of(domain: Path, folders: Sequence[Path]) -> float:
     """The share of a domain's documents that are in other domains."""
-    from engine.clusters.sources import places_of
+    from engine.clusters.documents import places_of
 
     own = _ids([domain])
     return float((places_of(own, _ids(folders)) >= 0).mean()) if len(own) else 0.0
@@ -80,6 +79,6 @@ def best_parent(shares: Mapping[str, float]) -> str | None:
 
 
 def _ids(folders: Iterable[Path]) -> Ids:
-    from engine.clusters.sources import document_ids
+    from engine.clusters.documents import document_ids
 
     return document_ids(list(folders), SPLITS)

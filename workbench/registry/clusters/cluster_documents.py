@@ -70,7 +70,7 @@ def get_document(session: Session, storage: Storage, name: str, document: int | 
 
     Raises CorpusError for an unknown one.
     """
-    from engine.clusters.sources import find_document  # here, because only texts need Arrow
+    from engine.clusters.documents import find_document  # here, because only texts need Arrow
     from engine.errors import CorpusError
 
     files = clustering_files(session, storage, name)
@@ -100,7 +100,7 @@ def search_documents(session: Session, storage: Storage, name: str, words: Seque
 
     Documents that were cut only for clustering have no text of their own, and are not searched.
     """
-    from engine.clusters.sources import as_ids, places_of
+    from engine.clusters.documents import as_ids, places_of
     from engine.text.parquet_rows import read_matching
 
     files = clustering_files(session, storage, name)
@@ -135,7 +135,7 @@ def changes(session: Session, storage: Storage, name: str, domains: Sequence[str
 
     A deleted source has no documents.
     """
-    from engine.clusters.sources import document_ids, ids_when_cut
+    from engine.clusters.documents import document_ids, ids_when_cut
 
     row = clustering_row(session, name)
     known = _documents(storage.path(row.artifact_id))

@@ -28,7 +28,6 @@ from engine.methods.mode.model import ModeModel
 from engine.methods.mode.sharding.folders import expert_folder
 from engine.methods.mode.sharding.messages import Peer, control_group, unpacked
 from engine.methods.parts.method import Learning
-from engine.training.autocast import in_training_precision
 from engine.training.checkpoint import (
     best_weights,
     drop_after,
@@ -40,7 +39,7 @@ from engine.training.checkpoint import (
 )
 from engine.training.data import step_seed
 from engine.training.distributed import ProcessGroup
-from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer
+from engine.training.optimizer import GradientGroup, clip_and_step, in_training_precision, make_optimizer
 
 
 def serve(model: ModeModel, base_sha256: str, folder: Path | None = None) -> bool:

@@ -1,6 +1,6 @@
 """One process of a training of MoDE: `torchrun --nproc-per-node 3 -m engine.methods.mode.sharding.worker TASK`.
 
-TASK is as in `engine/training/worker.py`, with a `ModeTask`. The first process has the backbone and never a tensor of
+TASK is as in `engine/training/ipc.py`, with a `ModeTask`. The first process has the backbone and never a tensor of
 an expert; each other one writes what its own experts have learnt.
 """
 
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.training.worker import drive, main, own_device, process_group
+from engine.training.ipc import drive, main, own_device, process_group
 
 if TYPE_CHECKING:
     import torch

@@ -34,11 +34,11 @@ from engine.mixing.base import FixedGate
 from engine.models.likelihoods import token_scores
 from engine.models.rows import Rows
 from engine.text.blocks import EvalSample, eval_sample
-from engine.training.autocast import autocast_for
 from engine.training.checkpoint import evaluation_history_at, newest_step
 from engine.training.data import DomainText
 from engine.training.distributed import SINGLE_PROCESS
 from engine.training.loop import train
+from engine.training.optimizer import autocast_for
 from tests.engine.methods.mode.backbones import FAMILIES, dropping, mode_model, some_ids
 from tests.engine.methods.mode.processes import Plan, Shown, seen, together
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import typer
-
-from ui.cli.verbs import Column, lists, read
+from ui.cli.verbs import Column, CommandGroup, lists, read
 from ui.present.text.formatting import clock
 from workbench.answers.cards import AuditCard
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 _COLUMNS = (
     Column("Time", lambda entry: entry.at, clock),
@@ -27,5 +25,4 @@ def list_all() -> list[AuditCard]:
     """List the entries of the audit log, the newest first."""
     from workbench.access.audit import list_entries
 
-    cards: list[AuditCard] = read(list_entries, limit=_MOST)
-    return cards
+    return read(list_entries, limit=_MOST)

@@ -28,5 +28,4 @@ def devices() -> list[DeviceCard]:
     """List the GPUs that workers lease to jobs, and the jobs and API servers that use them."""
     from workbench.job_records.devices import list_devices
 
-    cards: list[DeviceCard] = read(list_devices)
-    return cards
+    return read(list_devices)

@@ -10,7 +10,7 @@ import typer
 from engine.errors import Problem
 from jobs import garbage_collection
 from ui.cli.output import say
-from ui.cli.verbs import Column, Outcome, lists, read, verb, write
+from ui.cli.verbs import Column, CommandGroup, Outcome, lists, read, write
 from ui.errors import BadUsageError
 from ui.present.text.formatting import clock, pluralize, size
 from workbench.registry.backups import back_up, is_copied
@@ -22,14 +22,14 @@ from workbench.store.rebuild import rebuild as rebuild_rows
 from workbench.store.storage import get_storage
 from workbench.store.trash import Trashed, find_entries
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
-trash = typer.Typer(no_args_is_help=True, help="The trash: list, restore or delete artifacts that nothing refers to.")
+app = CommandGroup(__doc__)
+trash = CommandGroup("The trash: list, restore or delete artifacts that nothing refers to.")
 app.add_typer(trash, name="trash")
 
 _MOST_DAYS = 36_500
 
 
-@verb(app)
+@app.verb()
 def backup() -> Outcome:
     """Back up the registry now. The scheduler does so daily and keeps the backups of seven days."""
     settings = get_settings()
@@ -39,7 +39,7 @@ def backup() -> Outcome:
     return Outcome(made, f"The registry is backed up in {made.path}.")
 
 
-@verb(app)
+@app.verb()
 def rebuild(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be rebuilt; change nothing.")] = False,
 ) -> Outcome:
@@ -53,7 +53,7 @@ def rebuild(
     return Outcome(report, partial(_print_rebuilt, done="Would be rebuilt" if dry_run else "Rebuilt"))
 
 
-@verb(app)
+@app.verb()
 def adopt() -> Outcome:
     """Make this registry the owner of the artifacts. Garbage collection then moves unknown artifacts to the trash.
 
@@ -69,7 +69,7 @@ def adopt() -> Outcome:
     return Outcome({"folder": storage.folder, "num_unknown": unknown}, sentence)
 
 
-@verb(app)
+@app.verb()
 def sweep() -> Outcome:
     """Remove now what killed processes left behind, and move files that nothing refers to to the trash.
 
@@ -84,7 +84,7 @@ def sweep() -> Outcome:
     return Outcome({"removed": removed, "moved": moved}, sentence)
 
 
-@verb(app)
+@app.verb()
 def upload() -> Outcome:
     """Upload this machine's artifacts that the shared store lacks, after WORKBENCH_STORE was set for the first time."""
     storage = get_storage()
@@ -117,7 +117,7 @@ def list_trash() -> list[dict[str, Any]]:
     ]
 
 
-@verb(trash, "restore")
+@trash.verb("restore")
 def restore_trash(
     id: Annotated[str, typer.Argument(help="Id in the trash, or its first digits.")] = "",
     all_: Annotated[bool, typer.Option("--all", help="Restore all entries.")] = False,
@@ -133,7 +133,7 @@ def restore_trash(
     return Outcome(report, partial(_print_rebuilt, done="Restored, with rows of"))
 
 
-@verb(trash, "empty")
+@trash.verb("empty")
 def empty_trash(
     older_than: Annotated[float, typer.Option(help="Delete only entries older than this many days.")] = 0.0,
 ) -> Outcome:
@@ -148,7 +148,7 @@ def empty_trash(
 
 def _entries(settings: Settings) -> list[tuple[Trashed, str]]:
     """The entries of both trashes, the oldest first, each with the name that it had in the registry."""
-    return [(entry, name_of(get_storage(settings), entry.id)) for entry in garbage_collection.trashed(settings)]
+    return [(entry, name_of(get_storage(settings), entry.id)) for entry in garbage_collection.trash_entries(settings)]
 
 
 def _print_rebuilt(report: Rebuilt, done: str) -> None:

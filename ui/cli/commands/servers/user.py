@@ -7,21 +7,21 @@ from typing import Annotated, Literal
 import typer
 
 from ui.cli.output import day
-from ui.cli.verbs import Column, Outcome, created_column, lists, name_column, verb
+from ui.cli.verbs import CREATED, NAME, Column, CommandGroup, Outcome, lists, read
 from workbench.access import users
 from workbench.access.actor import Role
 from workbench.answers.cards import UserCard
 from workbench.formatting.number_format import DASH
-from workbench.registry.database import reading, transaction
+from workbench.registry.database import transaction
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = CommandGroup(__doc__)
 
 RoleName = Literal["viewer", "editor", "admin"]
 UserName = Annotated[str, typer.Argument(help="Name of a user.")]
 _COLUMNS = (
-    name_column(),
+    NAME,
     Column("Role", lambda user: user.role),
-    created_column(day),
+    CREATED,
     Column("Revoked", lambda user: user.revoked_at, lambda at: day(at) if at else DASH),
 )
 
@@ -30,11 +30,10 @@ _COLUMNS = (
 @lists(_COLUMNS, empty="There is no user yet. Add one with: workbench user add NAME --role editor", noun="user")
 def list_all() -> list[UserCard]:
     """List users with their roles; the tokens themselves are not stored."""
-    with reading() as session:
-        return users.list_users(session)
+    return read(users.list_users)
 
 
-@verb(app)
+@app.verb()
 def add(name: UserName, role: Annotated[RoleName, typer.Option(help="What the user may do.")] = "viewer") -> Outcome:
     """Add a user, and print the user's token, which is shown this one time."""
     with transaction(needs=Role.ADMIN) as session:
@@ -43,7 +42,7 @@ def add(name: UserName, role: Annotated[RoleName, typer.Option(help="What the us
     return Outcome({**new.card.model_dump(), "token": new.token}, sentence)
 
 
-@verb(app)
+@app.verb()
 def revoke(name: UserName) -> Outcome:
     """Revoke a user: the token and all logins end at once."""
     with transaction(needs=Role.ADMIN) as session:

@@ -104,8 +104,8 @@ def print_faulty(artifact: FaultyArtifact) -> None:
     say(f"{artifact.state.capitalize()}: {artifact.kind} {artifact.id}")
     for fault in artifact.faults:
         say(f"  {fault}")
-    for one in artifact.needed_by:
-        say(f"  needed by the {one.thing} “{one.name}”")
+    for thing in artifact.needed_by:
+        say(f"  needed by the {thing.thing} “{thing.name}”")
     if artifact.needed_by:
         say("  Restore the folder from a backup, or run the job that made it again.")
     else:
@@ -183,8 +183,8 @@ def print_replay(result: Replay) -> None:
         say(f"“{name}” {same}.")
     for reason in result.reasons:
         say(reason)
-    for one in result.tensors[:_MOST_IDS]:
-        say(f"  {one.thing}, {one.tensor}: " + (one.problem or f"differs by up to {one.largest:.3g}"))
+    for tensor in result.tensors[:_MOST_IDS]:
+        say(f"  {tensor.thing}, {tensor.tensor}: " + (tensor.problem or f"differs by up to {tensor.largest:.3g}"))
     for loss in result.losses[:_MOST_IDS]:
         say(f"  {loss.metric} at step {loss.step:,}: stored {loss.stored!r}, now {loss.replayed!r}")
     more = max(0, len(result.tensors) - _MOST_IDS) + max(0, len(result.losses) - _MOST_IDS)

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
-from tiny_kind import job_spec
-from world import RunningWorkbench
+from world import RunningWorkbench, create
 
-from jobs.queue import local_runner
-from jobs.queue.local_runner import cards_of, run_jobs
+from jobs.queue import tasks
 from jobs.queue.scheduler import LeaseReaper
+from jobs.queue.tasks import cards_of, run_jobs
 from workbench.errors import RegistryUnavailableError
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
@@ -20,11 +19,6 @@ from workbench.registry import database
 from workbench.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("tiny_runner")
-
-
-def create(how: str = "count", steps: int = 100, **more: object) -> str:
-    with database.transaction() as session:
-        return rows.create_job(session, job_spec(how, steps), **more)  # type: ignore[arg-type]
 
 
 def test_all_are_done_in_their_order_and_no_other_is_touched(servers: RunningWorkbench) -> None:
@@ -117,7 +111,7 @@ def test_a_registry_that_is_away_for_a_moment_ends_nothing(
     failures = {"run_most_urgent": 2, "cards_of": 2}
 
     def away_at_first(name: str) -> None:
-        call = getattr(local_runner, name)
+        call = getattr(tasks, name)
 
         def calling(*given: Any) -> Any:
             if failures[name]:
@@ -125,7 +119,7 @@ def test_a_registry_that_is_away_for_a_moment_ends_nothing(
                 raise RegistryUnavailableError("The registry does not respond.", "Try again in a moment.")
             return call(*given)
 
-        monkeypatch.setattr(local_runner, name, calling)
+        monkeypatch.setattr(tasks, name, calling)
 
     for name in failures:
         away_at_first(name)
@@ -140,7 +134,7 @@ def test_a_registry_that_stays_away_ends_the_command(
     def away(*_: Any) -> Any:
         raise RegistryUnavailableError("The registry does not respond.", "Try again in a moment.")
 
-    monkeypatch.setattr(local_runner, "cards_of", away)
+    monkeypatch.setattr(tasks, "cards_of", away)
     short = Settings(**{**servers.settings.model_dump(), "lease_seconds": 1.0})
     with pytest.raises(RegistryUnavailableError):
         list(run_jobs([create()], short))

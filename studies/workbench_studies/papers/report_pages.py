@@ -1,0 +1,211 @@
+"""A report's sections in order, those of its paper and those that every report has, as Markdown and as an HTML page."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment
+
+from workbench_studies.core.drawing import Chart
+from workbench_studies.core.findings import Findings
+from workbench_studies.core.forest import FOREST, forest, forest_text, forest_words, look_of
+from workbench_studies.core.report import Cell, Rows, Section, shown
+from workbench_studies.papers.catalog import paper_of
+
+CLAIMS = "Claims"  # the title of their section
+
+
+def outline(findings: Findings) -> list[Section]:
+    """The summary, the plot of all claims, the paper's own sections, the text, and how to rerun and cite it."""
+    summary, *rest = paper_of(findings).report.sections(findings)
+    linked = [_with_links(section, rest) if section.title == CLAIMS else section for section in rest]
+    words, plot = list(summary.words), []
+    if findings.get("date"):  # which the first reports do not have
+        versions = ", ".join(f"{name} {number}" for name, number in findings["versions"].items())
+        words.append(f"Written on {findings['date']}. Text: {findings['corpus']}. Versions: {versions}.")
+    if forest(findings) is not None:
+        text = forest_text(findings["claims"])
+        plot = [Section("All claims in one picture", (forest_words(findings),), chart=FOREST, text=text)]
+    return [Section(summary.title, tuple(words)), *plot, *linked, *_text(findings), *_again(findings)]
+
+
+def anchor(title: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+# from a claim to its chart ------------------------------------------------------------------------
+
+
+def _with_links(section: Section, sections: Sequence[Section]) -> Section:
+    """The table of claims with the number of each, and with a link to the section of its table or figure."""
+    rows = [
+        {"no.": Cell(str(number), anchor=f"claim-{number}")}
+        | dict(row)
+        | {"where": Cell(str(row["where"]), link=section_of(str(row["where"]), sections))}
+        for number, row in enumerate(section.rows, 1)
+    ]
+    return Section(section.title, section.words, rows)
+
+
+def section_of(where: str, sections: Sequence[Section]) -> str:
+    """The title of the section about a table, figure or paragraph of the paper; empty if none is."""
+    wanted = _places(where)
+    return next((one.title for one in sections if wanted & _places(one.title)), "")
+
+
+def _places(words: str) -> set[str]:
+    """`Figures 7 and 8: blocks` → `figure 7`, `figure 8`."""
+    listed = re.findall(r"(table|figure)s?\s+(\d+(?:(?:, | and | to )\d+)*)", words.lower())
+    numbered = {f"{noun} {number}" for noun, numbers in listed for number in re.findall(r"\d+", numbers)}
+    return numbered | set(re.findall(r"§[\w.]*\w", words))
+
+
+# the text, and how to do it again -----------------------------------------------------------------
+
+
+def _text(findings: Findings) -> Iterator[Section]:
+    """The size of each domain and some of its lines; nothing for findings from before the text was kept."""
+    if not (samples := findings.get("samples")):
+        return
+    has_lines = any(sample["lines"] for sample in samples)
+    lines = "the lines are the starts of three training documents" if has_lines else "its lines were left out"
+    about = (
+        f"Called “{findings['corpus']}”: {len(findings['domains'])} training domains and "
+        f"{len(findings['novel'])} novel ones. The size is that of all splits; {lines}."
+    )
+    rows = [
+        {
+            "domain": sample["domain"],
+            "role": "novel" if sample["domain"] in findings["novel"] else "training",
+            "documents": sample["documents"],
+            "MB": sample["bytes"] / 1e6,
+        }
+        | {
+            f"line {number}": Cell(line, is_quoted=True)
+            for number, line in enumerate([*sample["lines"], "", "", ""][: 3 * has_lines], 1)
+        }
+        for sample in samples
+    ]
+    yield Section("Text", (about,), rows)
+
+
+def _again(findings: Findings) -> Iterator[Section]:
+    """The command that makes the report again, what the size has been given since, and how to cite the report."""
+    if not (command := findings.get("command")):
+        return
+    words = [
+        "The command below trains, scores and judges everything again, where the workbench has the versions named "
+        "above. Compare the two reports with: workbench replicate compare"
+    ]
+    paper, version = paper_of(findings), findings["versions"].get("expert-workbench", "")
+    size = paper.sizes.get(findings["size"])
+    today = json.loads(json.dumps(asdict(size))) if size else {}
+    if moved := [f"{name} {then} (today {now})" for name, then, now in _differences("", findings["budget"], today)]:
+        words.append(f"The size has changed since this report: {', '.join(moved)}. The command runs it as it is today.")
+    cited = (
+        f"Cite: Expert Workbench {version}, replication of {paper.title} ({paper.source}) on {findings['corpus']}, "
+        f"report “{findings['name']}”, size {findings['size']}, {findings['date']}. Cite the paper, too; both entries "
+        "are in the file CITATION.cff."
+    ).replace("  ", " ")
+    yield Section("Run it again, and cite it", (*words, cited), text=command)
+
+
+def _differences(name: str, then: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
+    """The numbers that both have and that differ: `adapting learning rate`, 0.003, 0.0006."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in (key for key in then if key in now):
+            yield from _differences(f"{name} {key.replace('_', ' ')}".strip(), then[key], now[key])
+    elif then != now:
+        yield name, then, now
+
+
+# as Markdown --------------------------------------------------------------------------------------
+
+
+def markdown(findings: Findings) -> str:
+    """The full report as Markdown."""
+    parts, sections = [f"# {paper_of(findings).report_title(findings)}"], outline(findings)
+    for section in sections:
+        if section.title == CLAIMS:
+            links = [f"- [{one.title}](#{anchor(one.title)})" for one in sections]
+            parts += ["## Contents", "\n".join(links)]
+        parts += [f"## {section.title}", *section.words]
+        parts += [f"```text\n{section.text}\n```"] if section.text else []
+        parts += [_markdown_table(section.rows)] if section.rows else []
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_table(rows: Rows) -> str:
+    names = list(rows[0])
+    lines = ["| " + " | ".join(map(_cell, names)) + " |", "|" + "---|" * len(names)]
+    return "\n".join(lines + ["| " + " | ".join(_link_cell(row.get(name)) for name in names) + " |" for row in rows])
+
+
+def _link_cell(value: object) -> str:
+    """A cell with its link; quoted text can end neither its quotes nor its cell, nor become a link."""
+    text = _cell(shown(value))
+    if not isinstance(value, Cell) or not value.text:
+        return text
+    if value.is_quoted:
+        quoted = value.text
+        for old, new in (("`", "'"), ("](", "] ("), ("|", "¦"), ("\n", " ")):
+            quoted = quoted.replace(old, new)
+        return f"`{quoted}`"
+    return f"[{text}](#{anchor(value.link)})" if value.link else text
+
+
+def _cell(text: str) -> str:
+    """Text that cannot end its cell or begin a tag."""
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+# as an HTML page that opens without a network: Plotly's script is embedded ------------------------
+
+
+def charts(findings: Findings) -> dict[str, Chart]:
+    """Every chart with data, by name."""
+    words = paper_of(findings).report.declared["charts"]
+    draws = import_module(f"workbench_studies.{findings['paper']}.charts").CHARTS
+    drawn = {name: draw(findings) for name, draw in draws.items()}
+    return {name: replace(chart, words=words[name]) for name, chart in drawn.items() if chart is not None}
+
+
+def page(findings: Findings) -> str:
+    """The full report as HTML, by the template `report.html`; every text is escaped."""
+    from plotly.io import to_html
+    from plotly.offline import get_plotlyjs
+
+    drawn, plot = charts(findings), forest(findings)
+    drawn |= {FOREST: plot} if plot else {}
+    options: dict[str, Any] = {"include_plotlyjs": False, "full_html": False, "config": {"displaylogo": False}}
+    source = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
+    return (
+        Environment(autoescape=True, keep_trailing_newline=True)
+        .from_string(source)
+        .render(
+            title=paper_of(findings).report_title(findings),
+            script=get_plotlyjs(),
+            sections=outline(findings),
+            claims=CLAIMS,
+            charts=drawn,
+            figure=lambda name: to_html(drawn[name].figure, div_id=f"chart-{name}", **options),
+            paragraph=_paragraph,
+            anchor=anchor,
+            shown=shown,
+            look_of=look_of,
+        )
+    )
+
+
+def _paragraph(text: str) -> str:
+    """A paragraph of the report as HTML; only bold and italics are interpreted."""
+    safe = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(text, quote=False))
+    return re.sub(r"\*(.+?)\*", r"<em>\1</em>", safe)
