@@ -31,7 +31,7 @@ from jobs.probe.forecast import forecast  # noqa: E402
 from jobs.queue.submit import run_now, submit  # noqa: E402
 from workbench.answers.forecasts import Measured  # noqa: E402
 from workbench.job_records import jobs  # noqa: E402
-from workbench.kinds.parse_spec import parse_spec  # noqa: E402
+from workbench.kinds.kind import parse_spec  # noqa: E402
 from workbench.registry import database  # noqa: E402
 from workbench.settings import get_settings  # noqa: E402
 from workbench.store.storage import get_storage  # noqa: E402

@@ -36,7 +36,7 @@ from engine.mixing.base import FixedGate, Gate  # noqa: E402
 from engine.mixing.cluster import ClusterPosteriorGate, Routing  # noqa: E402
 from engine.mixing.evidence import READINGS, EvidenceRule  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
-from engine.statistics.bootstrap import Loss  # noqa: E402
+from engine.statistics.estimates import Loss  # noqa: E402
 from engine.text.blocks import EvalSample, Tokens  # noqa: E402
 from engine.text.split_names import HeldOutSplit  # noqa: E402
 from engine.text.tokenizer import Tokenizer  # noqa: E402
@@ -179,7 +179,7 @@ def _mixed(net: torch.nn.Module, features_ENTF: Tensor, blocks_ENT: Tensor, num_
 
 def compare(scores: Scores, baseline: str = "prefix", num_steps: int = 300) -> dict[str, Any]:
     """The change of perplexity against one of them, in %, of every way to weigh, on both kinds of text."""
-    dev = [text.thinned() for text in scores.dev]
+    dev = [text.thin() for text in scores.dev]
     fitted, decay = calibrate_from_equal_priors(dev), one_decay(dev)
     best = fitted.now if fitted.keeps else fitted.best
     weights = stacking_weights(dev)

@@ -31,10 +31,9 @@ from torch import nn  # noqa: E402
 from engine.config import ModelConfig, TrainingConfig  # noqa: E402
 from engine.methods.mode.config import ModeConfig  # noqa: E402
 from engine.methods.mode.model import ModeModel  # noqa: E402
-from engine.methods.mode.sharding.backbone import connected  # noqa: E402
+from engine.methods.mode.sharding.backbone import ShardedProcessGroup, connect_experts  # noqa: E402
 from engine.methods.mode.sharding.experts import serve  # noqa: E402
 from engine.methods.mode.sharding.messages import control_group  # noqa: E402
-from engine.methods.mode.sharding.process_group import ShardedProcessGroup  # noqa: E402
 from engine.methods.parts.parts_model import ActiveParts  # noqa: E402
 from engine.models.expert_model import trainable  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
@@ -210,7 +209,7 @@ def measure(setting: Setting, config: ModeConfig, device: torch.device, rounds: 
     ids = torch.randint(0, size.vocabulary, (size.sequences, size.block + 1), device=device)
     full, shared = size.model(config, keys, device), size.model(config, [], device)
     seconds: dict[str, list[float]] = {"one": [], "mpmd": []}
-    with connected(shared, "") as shards:
+    with connect_experts(shared, "") as shards:
         active = ActiveParts(shared, keys, "all")
         team = ShardedProcessGroup(shards, active, TRAINING)
         team.broadcast(0)

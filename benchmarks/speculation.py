@@ -35,7 +35,7 @@ from engine.inference.generate import DraftCount, generate  # noqa: E402
 from engine.inference.shared_passes import SharedPasses  # noqa: E402
 from engine.methods.multi_expert_files import new_placement  # noqa: E402
 from engine.mixing.base import FixedGate, Gate  # noqa: E402
-from engine.mixing.evidence import named  # noqa: E402
+from engine.mixing.evidence import name_of_reading  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
@@ -138,7 +138,9 @@ def random_experts(shape: ModelConfig, vocab_size: int, *, shared: bool) -> list
 def gates_of(evidences: Sequence[str]) -> dict[str, Gate]:
     """The gates to measure, by name."""
     even = [1.0] * NUM_EXPERTS
-    return {name: FixedGate(even) if name == "fixed" else PosteriorGate(even, named(name)) for name in evidences}
+    return {
+        name: FixedGate(even) if name == "fixed" else PosteriorGate(even, name_of_reading(name)) for name in evidences
+    }
 
 
 def sharing(models: list[MultiExpertModel]) -> Ensemble:

@@ -113,7 +113,7 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise RepeatedKeyError(f"it names “{short(twice)[:40]}” twice")
+        raise RepeatedKeyError(f"it has the key “{short(twice)[:40]}” twice")
     return values
 
 

@@ -17,7 +17,7 @@ from engine.files import MANIFEST, former_pattern
 from jobs.attempt.leftovers import jobs_with_leftovers, remove_leftovers_of
 from jobs.probe.forecast import probes_folder
 from jobs.uploads import upload_id, uploads_folder
-from workbench.kinds.parse_spec import paths_read
+from workbench.kinds.kind import paths_read
 from workbench.registry import database
 from workbench.schema.job_states import UNFINISHED
 from workbench.schema.tables import Corpus, Job

@@ -45,8 +45,8 @@ def test_copies_and_short_documents_are_left_out_and_long_ones_are_cut(script: M
     (package / "short.txt").write_text(words(100))
     (package / "long.txt").write_text("\n".join(words(120, 1000 * line) for line in range(5)))
     (package / "out.txt").write_text(words(300, 9000))
-    recipe = script.Recipe(
-        "books", (script.Part("books", "*.txt", script.plain, "/out"),), piece_bytes=len(words(120, 4000)) + 1
+    recipe = script.CorpusRecipe(
+        "books", (script.PackagePart("books", "*.txt", script.plain, "/out"),), piece_bytes=len(words(120, 4000)) + 1
     )
     rows = script.assemble(tmp_path / "corpus", tmp_path / "packages", tmp_path, [recipe], [])
     written = records(tmp_path / "corpus" / "train" / "books.jsonl.xz")
@@ -63,7 +63,7 @@ def test_a_domain_ends_at_its_bytes_and_is_the_same_when_it_is_made_again(script
         folder = tmp_path / "machine" / "doc" / f"p{number}"
         folder.mkdir()
         (folder / "copyright").write_text(words(120, 200 * number))
-    recipe = script.Recipe("licences", (), 4000, of_machine=(("doc/*/copyright", script.plain),))
+    recipe = script.CorpusRecipe("licences", (), 4000, of_machine=(("doc/*/copyright", script.plain),))
     made = [script.write(recipe, tmp_path / name, tmp_path, tmp_path / "machine") for name in ("one", "two")]
     first, second = (records(tmp_path / name / "licences.jsonl.xz") for name in ("one", "two"))
     assert first == second

@@ -16,8 +16,8 @@ from ui.server_proof import ELSEWHERE, ProvingTransport
 from workbench.answers.cards import PriorCard
 from workbench.answers.posteriors import PosteriorAnswer
 from workbench.answers.server import Completion, CompletionChunk, Health, Model, ModelList
-from workbench.kinds.parse_spec import parse_as
-from workbench.questions.prior_estimate import PriorRequest
+from workbench.kinds.kind import parse_as
+from workbench.questions.posteriors import PriorRequest
 from workbench.questions.question import AnswerType, Question
 
 if TYPE_CHECKING:

@@ -40,13 +40,12 @@ from workbench.answers.base import Answer
 from workbench.answers.cards import JobCard
 from workbench.answers.posteriors import EvidenceCalibration
 from workbench.job_records import jobs
-from workbench.kinds.kind import kind_named
-from workbench.kinds.parse_spec import parse_as
+from workbench.kinds.kind import kind_named, parse_as
 from workbench.questions.calibration import calibrate_evidence, make_mixture, names_evidence
 from workbench.questions.perplexities import PerplexitiesRequest, mix_scores
 from workbench.questions.question import AnswerType, Question, ask
 from workbench.registry.database import has_registry, migrate, reading, require_registry
-from workbench.registry.things import THINGS
+from workbench.registry.resources import RESOURCES
 from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import read_settings
 from workbench.specs.gates import changed_gate, dump_gate, load_gate
@@ -175,7 +174,7 @@ class Workbench:
         return name
 
     def _table(self, kind: str) -> pd.DataFrame:
-        return _frame(THINGS[kind].card, self.read(THINGS[kind].list_all))
+        return _frame(RESOURCES[kind].card, self.read(RESOURCES[kind].list_all))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -214,7 +213,7 @@ class NotebookObject:
 class NotebookCorpus(NotebookObject):
     """One import of text."""
 
-    get, fields = staticmethod(THINGS["corpus"].get), ("domains",)
+    get, fields = staticmethod(RESOURCES["corpus"].get), ("domains",)
 
     @property
     def domains(self) -> list[NotebookDomain]:
@@ -225,13 +224,13 @@ class NotebookCorpus(NotebookObject):
 class NotebookDomain(NotebookObject):
     """A named body of text."""
 
-    get, fields = staticmethod(THINGS["domain"].get), ("role", "num_documents", "num_words")
+    get, fields = staticmethod(RESOURCES["domain"].get), ("role", "num_documents", "num_words")
 
 
 class NotebookSeed(NotebookObject):
     """A decoder with its tokenizer that a training starts from."""
 
-    get, fields = staticmethod(THINGS["seed"].get), ("family", "num_parameters", "source")
+    get, fields = staticmethod(RESOURCES["seed"].get), ("family", "num_parameters", "source")
 
 
 class NotebookModel(NotebookObject):
@@ -271,7 +270,7 @@ class NotebookModel(NotebookObject):
 class NotebookExpert(NotebookModel):
     """A part of a language model, or a model, trained on one domain."""
 
-    get, fields = staticmethod(THINGS["expert"].get), ("method", "domains", "num_parameters", "enabled")
+    get, fields = staticmethod(RESOURCES["expert"].get), ("method", "domains", "num_parameters", "enabled")
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -287,7 +286,7 @@ class NotebookExpert(NotebookModel):
 class NotebookMixture(NotebookModel):
     """A named list of experts with a gate. Changes of it are new objects; the registry keeps what it has."""
 
-    get = staticmethod(THINGS["mixture"].get)
+    get = staticmethod(RESOURCES["mixture"].get)
     gate_changes: dict[str, Any] | None = None
     active_experts: tuple[str, ...] | None = None
 

@@ -97,17 +97,17 @@ class BadSettingsError(WorkbenchError, code="bad_settings"):
     """Invalid environment variables."""
 
     def __init__(self, faults: Sequence[Mapping[str, Any]]) -> None:
-        sentences = [f"WORKBENCH_{str(one['loc'][0]).upper()} {_requirement(one)}." for one in faults]
+        messages = [(one["loc"], validation_message(one)) for one in faults]
+        sentences = [
+            f"WORKBENCH_{str(loc[0]).upper()} {message.replace('Input should be', 'must be', 1)}."
+            for loc, message in messages
+        ]
         super().__init__(" ".join(sentences), "Change it or leave it unset.")
 
 
 def validation_message(fault: Mapping[str, Any]) -> str:
     """The message of one pydantic error; for our own validators, the text they raised."""
     return str(fault["ctx"]["error"] if fault["type"] == "value_error" else fault["msg"])
-
-
-def _requirement(fault: Mapping[str, Any]) -> str:
-    return validation_message(fault).replace("Input should be", "must be", 1)
 
 
 class BadComparisonError(WorkbenchError, code="bad_comparison"):

@@ -278,7 +278,7 @@ class Settings(BaseSettings):
 
     @field_validator("remote_shell", "slurm_options")
     @classmethod
-    def _are_words(cls, command: str) -> str:
+    def _is_command(cls, command: str) -> str:
         try:
             words = shlex.split(command)
         except ValueError as error:

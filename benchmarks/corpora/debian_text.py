@@ -178,7 +178,7 @@ def changes(path: Path) -> Documents:
 
 
 @dataclass(frozen=True)
-class Part:
+class PackagePart:
     """Files of one package, and how they are read."""
 
     package: str
@@ -188,11 +188,11 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class CorpusRecipe:
     """One domain: its parts, and the number of bytes at which it ends."""
 
     name: str
-    parts: tuple[Part, ...]
+    parts: tuple[PackagePart, ...]
     max_bytes: int = 25_000_000
     piece_bytes: int = MAX_BYTES  # of a document
     of_machine: tuple[tuple[str, Reader], ...] = field(default=())  # files of the machine itself
@@ -200,47 +200,54 @@ class Recipe:
 
 DOC = "usr/share/doc"
 TRAIN = (
-    Recipe("dictionary", (Part("dict-gcide", "usr/share/dictd/*.dict.dz", dictionary),)),
-    Recipe("c_code", (Part("glibc-source", "usr/src/glibc/*.tar.xz", c_sources),), 16_000_000),
-    Recipe(
-        "kernel_docs", (Part("linux-doc-6.1", f"{DOC}/*/Documentation/**/*.rst*", plain, "/translations/"),), 12_000_000
+    CorpusRecipe("dictionary", (PackagePart("dict-gcide", "usr/share/dictd/*.dict.dz", dictionary),)),
+    CorpusRecipe("c_code", (PackagePart("glibc-source", "usr/src/glibc/*.tar.xz", c_sources),), 16_000_000),
+    CorpusRecipe(
+        "kernel_docs",
+        (PackagePart("linux-doc-6.1", f"{DOC}/*/Documentation/**/*.rst*", plain, "/translations/"),),
+        12_000_000,
     ),
-    Recipe("perl_manual", (Part("perl-doc", "usr/share/perl/**/*.pod", plain, "perl[0-9]+delta"),), 7_000_000),
-    Recipe("sql_manual", (Part("postgresql-doc-15", f"{DOC}/**/*.html", html_page, "/release-"),), 6_000_000),
-    Recipe(
+    CorpusRecipe(
+        "perl_manual", (PackagePart("perl-doc", "usr/share/perl/**/*.pod", plain, "perl[0-9]+delta"),), 7_000_000
+    ),
+    CorpusRecipe(
+        "sql_manual", (PackagePart("postgresql-doc-15", f"{DOC}/**/*.html", html_page, "/release-"),), 6_000_000
+    ),
+    CorpusRecipe(
         "mathematics",
         (
-            Part("maxima-doc", "usr/share/**/*.html", html_page, "/(de|es|pt|pt_BR|ja|ru)/"),
-            Part("octave-doc", "usr/share/**/*.html", html_page, "/doxyhtml/|liboctave"),
-            Part("gap-doc", "usr/share/**/*.txt*", plain),
+            PackagePart("maxima-doc", "usr/share/**/*.html", html_page, "/(de|es|pt|pt_BR|ja|ru)/"),
+            PackagePart("octave-doc", "usr/share/**/*.html", html_page, "/doxyhtml/|liboctave"),
+            PackagePart("gap-doc", "usr/share/**/*.txt*", plain),
         ),
         5_000_000,
     ),
-    Recipe("scripture", (Part("sword-text-kjv", "usr/share/sword/modules/**/*.bzs", sword),)),
-    Recipe("politics", (Part("anarchism", f"{DOC}/**/*.html", html_page, "changelog"),), 3_800_000),
+    CorpusRecipe("scripture", (PackagePart("sword-text-kjv", "usr/share/sword/modules/**/*.bzs", sword),)),
+    CorpusRecipe("politics", (PackagePart("anarchism", f"{DOC}/**/*.html", html_page, "changelog"),), 3_800_000),
 )
 _NOVEL = (
-    Recipe("python_code", (Part("libpython3.11-stdlib", "usr/lib/python3.11/**/*.py", plain),)),
-    Recipe("licences", (), of_machine=((f"{DOC}/*/copyright", plain),)),
-    Recipe("changelogs", (), of_machine=((f"{DOC}/*/changelog.Debian.gz", changes),)),
-    Recipe(
+    CorpusRecipe("python_code", (PackagePart("libpython3.11-stdlib", "usr/lib/python3.11/**/*.py", plain),)),
+    CorpusRecipe("licences", (), of_machine=((f"{DOC}/*/copyright", plain),)),
+    CorpusRecipe("changelogs", (), of_machine=((f"{DOC}/*/changelog.Debian.gz", changes),)),
+    CorpusRecipe(
         "quotations",
         (
-            Part("fortunes", "usr/share/games/fortunes/*", fortunes, r"\.(dat|u8)$"),
-            Part("fortunes-min", "usr/share/games/fortunes/*", fortunes, r"\.(dat|u8)$"),
+            PackagePart("fortunes", "usr/share/games/fortunes/*", fortunes, r"\.(dat|u8)$"),
+            PackagePart("fortunes-min", "usr/share/games/fortunes/*", fortunes, r"\.(dat|u8)$"),
         ),
     ),
-    Recipe("web_server", (Part("apache2-doc", f"{DOC}/apache2-doc/manual/en/**/*.html", html_page),)),
-    Recipe(
+    CorpusRecipe("web_server", (PackagePart("apache2-doc", f"{DOC}/apache2-doc/manual/en/**/*.html", html_page),)),
+    CorpusRecipe(
         "man_pages",
         (
-            Part("manpages", "usr/share/man/man*/*.gz", man_page),
-            Part("manpages-dev", "usr/share/man/man*/*.gz", man_page),
+            PackagePart("manpages", "usr/share/man/man*/*.gz", man_page),
+            PackagePart("manpages-dev", "usr/share/man/man*/*.gz", man_page),
         ),
     ),
-    Recipe("handbook_abroad", (Part("debian-handbook", f"{DOC}/**/*.html", html_page, "/en-US/|/index"),)),
-    Recipe(
-        "interface_messages", (Part("mediawiki", "usr/share/mediawiki/**/i18n/**/*.json", messages, "/(en|qqq).json"),)
+    CorpusRecipe("handbook_abroad", (PackagePart("debian-handbook", f"{DOC}/**/*.html", html_page, "/en-US/|/index"),)),
+    CorpusRecipe(
+        "interface_messages",
+        (PackagePart("mediawiki", "usr/share/mediawiki/**/i18n/**/*.json", messages, "/(en|qqq).json"),),
     ),
 )
 NOVEL = tuple(replace(recipe, max_bytes=6_000_000, piece_bytes=NOVEL_BYTES) for recipe in _NOVEL)
@@ -258,7 +265,7 @@ class Row:
     words: int
 
 
-def documents_of(recipe: Recipe, packages: Path, machine: Path) -> Documents:
+def documents_of(recipe: CorpusRecipe, packages: Path, machine: Path) -> Documents:
     """All documents of a domain, in an order that depends only on their content, cut, and each of them once."""
     seen: set[str] = set()
     kept: list[tuple[str, str, str]] = []
@@ -276,7 +283,7 @@ def documents_of(recipe: Recipe, packages: Path, machine: Path) -> Documents:
         yield piece, source
 
 
-def _read(recipe: Recipe, packages: Path, machine: Path) -> Documents:
+def _read(recipe: CorpusRecipe, packages: Path, machine: Path) -> Documents:
     for part in recipe.parts:
         root = packages / part.package
         for path in sorted(root.glob(part.glob)):
@@ -314,7 +321,7 @@ def _lines(text: str, max_bytes: int) -> Iterator[str]:
         yield line
 
 
-def write(recipe: Recipe, folder: Path, packages: Path, machine: Path) -> Row:
+def write(recipe: CorpusRecipe, folder: Path, packages: Path, machine: Path) -> Row:
     """Writes one domain and says its size."""
     folder.mkdir(parents=True, exist_ok=True)
     documents = num_bytes = words = 0
@@ -331,8 +338,8 @@ def assemble(
     folder: Path,
     packages: Path,
     machine: Path = Path("/"),
-    train: Iterable[Recipe] = TRAIN,
-    novel: Iterable[Recipe] = NOVEL,
+    train: Iterable[CorpusRecipe] = TRAIN,
+    novel: Iterable[CorpusRecipe] = NOVEL,
 ) -> list[Row]:
     """Writes all domains from unpacked packages."""
     rows = [write(recipe, folder / "train", packages, machine) for recipe in train]

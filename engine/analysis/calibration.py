@@ -29,8 +29,7 @@ from engine.inference.scores import as_blocks
 from engine.mixing.base import Gate
 from engine.mixing.evidence import READINGS, EvidenceRule
 from engine.mixing.posterior import PosteriorGate
-from engine.statistics.bootstrap import Draws, Loss, text_freedom
-from engine.statistics.estimates import Estimate, Variance
+from engine.statistics.estimates import Draws, Estimate, Loss, Variance, text_freedom
 from engine.text.blocks import evenly_spaced
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class DevText:
     distances: Distances | None = None
     counted_X: Tensor | None = None
 
-    def thinned(self, most_tokens: int = MOST_TOKENS) -> DevText:
+    def thin(self, most_tokens: int = MOST_TOKENS) -> DevText:
         """The same text, or of a longer one full blocks that are evenly spread over it."""
         size, total = self.block_size, self.scores_EX.shape[1]
         if total <= most_tokens or total < size:
@@ -135,7 +134,7 @@ def calibrate(texts: Sequence[DevText], gate_of: GateOf, now: EvidenceRule) -> C
             "Calibrating needs at least two experts, and dev scores of at least two domains that trained them.",
             "Score the dev text of more of its training domains, or switch on another expert.",
         )
-    surface = _Surface([text.thinned() for text in texts], gate_of)
+    surface = _Surface([text.thin() for text in texts], gate_of)
     grid = [EvidenceRule(decay, power) for decay in DECAYS for power in POWERS]
     surface.measure([now, *grid])
     for _ in range(_ROUNDS):
@@ -227,9 +226,9 @@ def _canonical(rule: EvidenceRule) -> EvidenceRule:
 def _steps(rule: EvidenceRule, factor: float) -> list[EvidenceRule]:
     """The settings one step away in each number of a setting with slow evidence, up and down, powers at most 1."""
     changed = []
-    for one in (factor, 1 / factor):
-        decay, slow_decay = 1 - (1 - rule.decay) * one, max(_LEAST_SLOW, 1 - (1 - rule.slow_decay) * one)
-        power, slow_power = (round(min(value * one, 1.0), 4) for value in (rule.power, rule.slow_power))
+    for ratio in (factor, 1 / factor):
+        decay, slow_decay = 1 - (1 - rule.decay) * ratio, max(_LEAST_SLOW, 1 - (1 - rule.slow_decay) * ratio)
+        power, slow_power = (round(min(value * ratio, 1.0), 4) for value in (rule.power, rule.slow_power))
         changed += [
             replace(rule, decay=round(max(0.0, decay), 4)),
             replace(rule, power=power),

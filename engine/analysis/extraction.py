@@ -187,32 +187,32 @@ def _forward(group: Group, ids_NT: Tensor, cache: Any) -> Tensor:
 def _observe(streams: Sequence[Stream], logprobs_ENV: Tensor, ids_N: Tensor) -> None:
     index_EN1 = ids_N.to(logprobs_ENV.device).expand(len(logprobs_ENV), -1)[..., None]
     observed_EN = logprobs_ENV.gather(-1, index_EN1)[..., 0].cpu()
-    for place, (stream, token) in enumerate(zip(streams, ids_N.tolist(), strict=True)):
-        stream.observe(observed_EN[:, place], token)
+    for piece, (stream, token) in enumerate(zip(streams, ids_N.tolist(), strict=True)):
+        stream.observe(observed_EN[:, piece], token)
 
 
 # similarity ------------------------------------------------------------------------------------------
 
 
-def match(one: Sequence[int], other: Sequence[int]) -> float:
+def match(first: Sequence[int], second: Sequence[int]) -> float:
     """The share of places at which the tokens are the same."""
-    return sum(a == b for a, b in zip(one, other, strict=True)) / len(other)
+    return sum(a == b for a, b in zip(first, second, strict=True)) / len(second)
 
 
-def longest_run(one: Sequence[int], other: Sequence[int]) -> float:
+def longest_run(first: Sequence[int], second: Sequence[int]) -> float:
     """The length of the longest run of tokens that is in both, wherever it stands."""
-    return float(SequenceMatcher(None, one, other, autojunk=False).find_longest_match().size)
+    return float(SequenceMatcher(None, first, second, autojunk=False).find_longest_match().size)
 
 
-def rouge_l(one: Sequence[int], other: Sequence[int]) -> float:
+def rouge_l(first: Sequence[int], second: Sequence[int]) -> float:
     """The longest common subsequence of tokens as a share of the length (Lin, 2004; both are as long)."""
-    before = [0] * (len(other) + 1)
-    for a in one:
+    before = [0] * (len(second) + 1)
+    for a in first:
         row = [0]
-        for place, b in enumerate(other):
-            row.append(before[place] + 1 if a == b else max(row[-1], before[place + 1]))
+        for position, b in enumerate(second):
+            row.append(before[position] + 1 if a == b else max(row[-1], before[position + 1]))
         before = row
-    return before[-1] / len(other)
+    return before[-1] / len(second)
 
 
 MEASURES: Mapping[str, Callable[[Sequence[int], Sequence[int]], float]] = {

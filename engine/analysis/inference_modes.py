@@ -32,7 +32,7 @@ def compare_inference_modes(
     scores_EX: Tensor,
     block_size: int,
     *,
-    own: int | None = None,
+    own_row: int | None = None,
     cached_prior_E: Tensor | None = None,
     evidence: AnyEvidence = "prefix",
     newest_weight: float = PAPER_NEWEST_WEIGHT,
@@ -52,7 +52,7 @@ def compare_inference_modes(
     cached = None if cached_prior_E is None else perplexity_with(PosteriorGate(cached_prior_E.tolist(), evidence))
     return InferenceModes(
         naive=min(by_expert),
-        label=None if own is None else by_expert[own],
+        label=None if own_row is None else by_expert[own_row],
         average=perplexity_with(FixedGate(equal)),
         uniform=perplexity_with(PosteriorGate(equal, evidence)),
         updating=perplexity_with(updating),

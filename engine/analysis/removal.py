@@ -65,8 +65,8 @@ def write_distributions(
 ) -> Iterator[Progress]:
     """Writes the full distributions of the experts `left` and of their mixture by `gate` on each block."""
     for number, block in enumerate(blocks):
-        for place, logprobs in zip(_places(folder, number), _distributions(models, left, gate, block), strict=True):
-            np.save(place, logprobs.cpu().numpy())
+        for file, logprobs in zip(_places(folder, number), _distributions(models, left, gate, block), strict=True):
+            np.save(file, logprobs.cpu().numpy())
         yield Progress(number + 1, len(blocks), "blocks", "writing the mixture's distributions without the expert")
 
 
@@ -80,15 +80,15 @@ def compare_bits(
     num_numbers = num_different = num_not_finite = 0
     largest = 0.0
     for number, block in enumerate(blocks):
-        for place, logprobs in zip(_places(folder, number), _distributions(never, left, gate, block), strict=True):
-            one, other = torch.from_numpy(np.load(place, allow_pickle=False)), logprobs.cpu()
-            place.unlink()
-            num_numbers += one.numel()
-            num_not_finite += int((~(one.isfinite() & other.isfinite())).sum())
-            differ = one.view(torch.int32) != other.view(torch.int32)
+        for file, logprobs in zip(_places(folder, number), _distributions(never, left, gate, block), strict=True):
+            without, never_loaded = torch.from_numpy(np.load(file, allow_pickle=False)), logprobs.cpu()
+            file.unlink()
+            num_numbers += without.numel()
+            num_not_finite += int((~(without.isfinite() & never_loaded.isfinite())).sum())
+            differ = without.view(torch.int32) != never_loaded.view(torch.int32)
             num_different += int(differ.sum())
             if differ.any():
-                largest = max(largest, float((one - other)[differ].abs().nan_to_num(nan=math.inf).max()))
+                largest = max(largest, float((without - never_loaded)[differ].abs().nan_to_num(nan=math.inf).max()))
         yield Progress(number + 1, len(blocks), "blocks", "comparing with the mixture that never loaded it")
     yield Identity(
         sum(len(block) - 1 for block in blocks),

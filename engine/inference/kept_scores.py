@@ -124,7 +124,7 @@ class QuickSums:
 
         def at_ends(scores: ArtifactRef) -> NDArray[np.float64]:
             key = scores.sha256, "ends", gate.evidence, _block_size(scores, gate)
-            return CACHE.get(key, lambda: gate.seen_at_end(_blocks(scores, gate))[0].double().numpy())
+            return CACHE.get(key, lambda: gate.evidence_at_end(_blocks(scores, gate))[0].double().numpy())
 
         def ends(number: int) -> NDArray[np.float64]:
             return np.stack([at_ends(self._texts[number][place]) for place in self._active])
@@ -197,7 +197,11 @@ def _weights(
 
     def make() -> NDArray[np.float32]:
         blocks_1NT = _blocks(scores, gate)
-        logs_NT = gate.seen(blocks_1NT)[0] if isinstance(gate, PosteriorGate) else torch.zeros(blocks_1NT.shape[1:])
+        logs_NT = (
+            gate.evidence_before(blocks_1NT)[0]
+            if isinstance(gate, PosteriorGate)
+            else torch.zeros(blocks_1NT.shape[1:])
+        )
         if nearness is not None and distances is not None:
             measured = open_distances(distances.folder)
             logs_NT = logs_NT + nearness.relative_nearness(measured, cluster, *logs_NT.shape)

@@ -21,7 +21,7 @@ from engine.errors import is_out_of_memory
 from engine.models.discovery import keeps_other_states
 from engine.models.likelihoods import decoder_of
 from engine.models.multi_expert import MultiExpertModel
-from engine.models.rows import Rows, routed
+from engine.models.rows import Rows, with_rows
 
 _BLOCK = 64  # positions by which a cache grows at least
 
@@ -151,7 +151,7 @@ def read_together(model: MultiExpertModel, wanted: Sequence[tuple[Slot, Sequence
     unmasked = torch.ones(row, 1, 1, 1, dtype=torch.bool, device=model.device)  # masks are made for each stream
     token = _pass.set(_Pass(shares, places_N, order_N))
     try:
-        with routed(Rows(tuple(present), tuple(counts))):
+        with with_rows(Rows(tuple(present), tuple(counts))):
             out = decoder_of(model.lm)(
                 input_ids=ids_N[:, None], position_ids=positions_N[:, None], attention_mask=unmasked, use_cache=False
             )

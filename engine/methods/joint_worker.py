@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from engine.training.ipc import ParentConnection
 
 
-def _work(place: Path, rank: int, num_ranks: int, parent: ParentConnection | None) -> None:
+def _work(path: Path, rank: int, num_ranks: int, parent: ParentConnection | None) -> None:
     from engine.methods.joint_training import JointTask
     from engine.training.distributed import layout_of
     from engine.training.ipc import INPUT, STORE
 
-    task = JointTask.read(place / INPUT if parent else place)
+    task = JointTask.read(path / INPUT if parent else path)
     layout = layout_of(task.domains, task.config.sequences_per_domain, num_ranks)
     device = own_device(task.device)
-    with process_group(device, rank, num_ranks, place / STORE if parent else None):
+    with process_group(device, rank, num_ranks, path / STORE if parent else None):
         from engine.training.distributed import RankGroup
         from engine.training.sharding import ShardedGroup
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from engine.errors import DamagedFileError, ModelError
@@ -24,7 +23,7 @@ from engine.models.expert_model import ExpertModel, ModelLimits
 from engine.models.families import empty_model, load_model, load_weights, max_positions
 from engine.models.model_files import read_config, weights_in
 from engine.models.multi_expert import MultiExpertModel, Placement
-from engine.models.stored_tensors import StoredTensors, fill
+from engine.models.stored_tensors import StoredTensors, fill, save_tensors
 
 _EXPERT = "expert.safetensors"
 
@@ -32,7 +31,7 @@ _EXPERT = "expert.safetensors"
 def save_base(model: MultiExpertModel, folder: Path) -> None:
     """Writes the shared parameters, the model's configuration, and where its experts are, into a folder."""
     model.lm.config.save_pretrained(folder)
-    _save(model.shared_state(), folder / SHARED_FILE)
+    save_tensors(model.shared_state(), folder / SHARED_FILE)
     (folder / BASE_CARD).write_text(
         json.dumps({"experts_in": model.experts_in} | model.placement.card()), encoding="utf-8"
     )
@@ -40,7 +39,7 @@ def save_base(model: MultiExpertModel, folder: Path) -> None:
 
 def save_expert(model: MultiExpertModel, key: str, folder: Path, *, base_sha256: str, tokenizer_sha256: str) -> None:
     """Writes one expert's parameters into a folder, with the base and tokenizer they belong to."""
-    _save(model.expert_state(key), folder / _EXPERT)
+    save_tensors(model.expert_state(key), folder / _EXPERT)
     card = {
         "method": CARD_METHOD,
         "experts_in": model.experts_in,
@@ -136,10 +135,6 @@ def read_card(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise DamagedFileError(f"{folder} has no valid {EXPERT_CARD} of an expert.", "Restore the expert.") from error
     return card
-
-
-def _save(state: Mapping[str, Tensor], path: Path) -> None:
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, path)
 
 
 class MultiExpertHost:

@@ -35,19 +35,15 @@ class Gate(Protocol):
 
     def start(self) -> Stream:
         """A fresh stream, before the first token."""
-        ...
 
     def block(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> Tensor:
         """Log-weights [E, N, T] of every position of blocks, each from what came before it."""
-        ...
 
     def mixed(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> Tensor:
         """The mixture's log-likelihood [N, T] of every token, float64: `mix(block(x), x)`, some blocks at a time."""
-        ...
 
     def total(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> float:
         """The mixture's log-likelihood of all blocks together (nats): the sum of `mixed(x)`."""
-        ...
 
 
 Weigher = Callable[
@@ -83,18 +79,15 @@ class Stream(Protocol):
 
     def log_weights(self) -> Tensor:
         """Log-weights [E] for the next position; their exponentials sum to 1."""
-        ...
 
     def begin(self, token: int) -> None:
         """Reads the first token of a text or a block, which no expert predicts."""
-        ...
 
     def observe(self, logprobs_E: Tensor, token: int) -> None:
         """Reads the next token, and the log-probability that each expert gave it.
 
         An expert that does not run has none; only gates that do not need log-probabilities meet such experts.
         """
-        ...
 
 
 def normalised_prior(weights: Sequence[float]) -> Tensor:

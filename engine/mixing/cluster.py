@@ -21,7 +21,7 @@ from engine.config import PAPER_DISTANCE_POWER, PAPER_TEMPERATURE
 from engine.errors import MixtureError, NextStep, ScoresError
 from engine.mixing.base import BlockGate, Weigher, keep_top, normalised_prior
 from engine.mixing.evidence import AnyEvidence
-from engine.mixing.posterior import Belief, PosteriorGate, PosteriorStream
+from engine.mixing.posterior import PosteriorGate, PosteriorStream, StreamState
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances, GrowingContext
@@ -171,7 +171,7 @@ class ClusterPosteriorGate(PosteriorGate):
         )
         self._log_share = self.log_prior_E[self.places_C].logsumexp(0)
 
-    def start(self, belief: Belief | None = None) -> PosteriorStream:
+    def start(self, belief: StreamState | None = None) -> PosteriorStream:
         """A fresh stream; with a belief one that continues after `begin` was called with every token so far."""
         stream = super().start(belief)
         if self.nearness is None:
@@ -186,7 +186,7 @@ class ClusterPosteriorGate(PosteriorGate):
 
         def weigh(blocks: range, some_ENT: Tensor) -> Tensor:
             near_CNT = nearness.nearness_weights(frozen, blocks, some_ENT.shape[2])
-            return self.weigh(self.seen(some_ENT), self.log_prior(near_CNT))
+            return self.weigh(self.evidence_before(some_ENT), self.log_prior(near_CNT))
 
         return weigh
 
@@ -203,12 +203,12 @@ class ClusterPosteriorGate(PosteriorGate):
 class ClusterPosteriorStream(PosteriorStream):
     """The posterior and the cluster weights on one growing text."""
 
-    def __init__(self, gate: ClusterPosteriorGate, belief: Belief, nearness: ClusterStream) -> None:
+    def __init__(self, gate: ClusterPosteriorGate, belief: StreamState, nearness: ClusterStream) -> None:
         super().__init__(gate, belief)
         self._prior, self._nearness = gate.log_prior, nearness
 
     def log_weights(self) -> Tensor:
-        return self._gate.weigh(self._gate.seen_by(self.belief), self._prior(self._nearness.log_weights()))
+        return self._gate.weigh(self._gate.evidence_of(self.belief), self._prior(self._nearness.log_weights()))
 
     def begin(self, token: int) -> None:
         """Reads the token as text; it is not evidence."""

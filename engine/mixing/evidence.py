@@ -70,7 +70,7 @@ def rule_of(evidence: AnyEvidence) -> EvidenceRule:
     return evidence if isinstance(evidence, EvidenceRule) else READINGS[evidence]
 
 
-def named(evidence: AnyEvidence | Mapping[str, Any]) -> AnyEvidence:
+def name_of_reading(evidence: AnyEvidence | Mapping[str, Any]) -> AnyEvidence:
     """The name of a reading that has one, so that it is stored in one form; also from a rule's JSON.
 
     Raises EngineError for another name, and for numbers out of bounds.
@@ -95,6 +95,6 @@ def _from_json(data: Mapping[str, Any]) -> EvidenceRule:
     return EvidenceRule(**data)
 
 
-def changed(before: AnyEvidence, change: Any) -> Any:
+def change_evidence(before: AnyEvidence, change: Any) -> Any:
     """Evidence after a change from a request: of only a decay or a power, the others stay as they are."""
     return {**asdict(rule_of(before)), **change} if isinstance(change, Mapping) else change

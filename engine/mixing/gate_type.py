@@ -78,7 +78,8 @@ class GateType:
     weighs_unclustered: bool = False  # of a gate that needs a clustering: also experts that are of no cluster
 
     def __post_init__(self) -> None:
-        incomplete = [one.name for one in fields(self.config) if one.default is MISSING or not _is_described(one)]
+        described = {"kind"} | {one.name for one in fields(self.config) if one.metadata.get("description")}
+        incomplete = [one.name for one in fields(self.config) if one.default is MISSING or one.name not in described]
         if incomplete:
             raise BadPluginError(
                 f"{self.config.__name__} has settings without a default or a description: {', '.join(incomplete)}.",
@@ -99,10 +100,6 @@ class GateType:
     def settings(self) -> tuple[str, ...]:
         """The names of its settings, without `kind`."""
         return tuple(one.name for one in fields(self.config) if one.name != "kind")
-
-
-def _is_described(field: Any) -> bool:
-    return field.name == "kind" or bool(field.metadata.get("description"))
 
 
 @cache

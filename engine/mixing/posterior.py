@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Belief:
+class StreamState:
     """The state of a stream: the prior of this block, its evidence so far, and the position in the block."""
 
     log_prior_E: Tensor
@@ -57,17 +57,19 @@ class PosteriorGate(BlockGate):
         self.evidence = rule_of(evidence)
         self.top_k = top_k
 
-    def start(self, belief: Belief | None = None) -> PosteriorStream:
+    def start(self, belief: StreamState | None = None) -> PosteriorStream:
         return PosteriorStream(self, belief or self._unseen(self.log_prior_E))
 
-    def _unseen(self, log_prior_E: Tensor, log_mass: float = -math.inf) -> Belief:
+    def _unseen(self, log_prior_E: Tensor, log_mass: float = -math.inf) -> StreamState:
         """The belief before the first token of a block."""
         nothing_E = torch.zeros_like(self.log_prior_E)
-        return Belief(log_prior_E, nothing_E, 0, log_mass, nothing_E if self.evidence.slow_power else None)
+        return StreamState(log_prior_E, nothing_E, 0, log_mass, nothing_E if self.evidence.slow_power else None)
 
     def weigher(self, logprobs_ENT: Tensor, _distances: Distances | None) -> Weigher:
         priors_EN1 = self._block_priors(logprobs_ENT)[..., None]
-        return lambda blocks, some_ENT: self.weigh(self.seen(some_ENT), priors_EN1[:, blocks.start : blocks.stop])
+        return lambda blocks, some_ENT: self.weigh(
+            self.evidence_before(some_ENT), priors_EN1[:, blocks.start : blocks.stop]
+        )
 
     def total(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> float:
         if self.evidence == READINGS["prefix"] and self.top_k is None and self._is_above_floor(logprobs_ENT):
@@ -90,25 +92,25 @@ class PosteriorGate(BlockGate):
         """The log-prior [E, N] at the beginning of each block."""
         return self.priors(logprobs_ENT)[:, :-1]
 
-    def seen(self, logprobs: Tensor) -> Tensor:
+    def evidence_before(self, logprobs: Tensor) -> Tensor:
         """The evidence (nats, with its power) before each position of the last axis."""
         seen = torch.zeros(logprobs.shape, dtype=torch.float64)
         before, rule = logprobs[..., :-1].double().clamp(min=FLOOR), self.evidence
         slow = _decayed_sums(before, rule.slow_decay) if rule.slow_power else None
-        seen[..., 1:] = self._powered(_decayed_sums(before, rule.decay), slow)
+        seen[..., 1:] = self._with_power(_decayed_sums(before, rule.decay), slow)
         return seen
 
-    def seen_at_end(self, logprobs: Tensor) -> Tensor:
+    def evidence_at_end(self, logprobs: Tensor) -> Tensor:
         """The evidence after the last position: that of the posterior of the full block."""
         rule = self.evidence
         slow = _decayed_sum(logprobs, rule.slow_decay) if rule.slow_power else None
-        return self._powered(_decayed_sum(logprobs, rule.decay), slow)
+        return self._with_power(_decayed_sum(logprobs, rule.decay), slow)
 
-    def seen_by(self, belief: Belief) -> Tensor:
+    def evidence_of(self, belief: StreamState) -> Tensor:
         """The evidence [E] of a stream."""
-        return self._powered(belief.evidence_E, belief.slow_E)
+        return self._with_power(belief.evidence_E, belief.slow_E)
 
-    def _powered(self, fast: Tensor, slow: Tensor | None) -> Tensor:
+    def _with_power(self, fast: Tensor, slow: Tensor | None) -> Tensor:
         """The evidence, from the decayed sums of log-likelihoods."""
         powered = fast if self.evidence.power == 1 else fast * self.evidence.power
         return powered if slow is None else torch.add(powered, slow, alpha=self.evidence.slow_power)
@@ -117,7 +119,7 @@ class PosteriorGate(BlockGate):
         """Log-weights from the evidence [E, …] (nats) and the prior."""
         return keep_top(evidence + log_prior, self.top_k)
 
-    def learn(self, belief: Belief) -> Belief:
+    def learn(self, belief: StreamState) -> StreamState:
         """The belief after an observation; here the prior stays."""
         return belief
 
@@ -184,7 +186,7 @@ class UpdatingGate(PosteriorGate):
 
     def priors(self, logprobs_ENT: Tensor) -> Tensor:
         """The log-prior [E, N+1] before each of consecutive blocks of `update_every` tokens, and after the last."""
-        seen_EN = self.seen_at_end(logprobs_ENT).numpy()
+        seen_EN = self.evidence_at_end(logprobs_ENT).numpy()
         return torch.from_numpy(self.priors_after(self.log_prior_E.numpy(), seen_EN))
 
     def priors_after(self, log_prior_E: Floats, seen_EN: Floats) -> Floats:
@@ -207,10 +209,10 @@ class UpdatingGate(PosteriorGate):
         mass = np.logaddexp(older, 0.0)
         return np.logaddexp(log_prior_E + older, posterior_E) - mass, float(mass)
 
-    def learn(self, belief: Belief) -> Belief:
+    def learn(self, belief: StreamState) -> StreamState:
         if belief.position < self.update_every:
             return belief
-        seen_E = self.seen_by(belief).numpy()
+        seen_E = self.evidence_of(belief).numpy()
         prior_E, log_mass = self._updated_prior(belief.log_prior_E.numpy(), belief.log_mass, seen_E)
         return self._unseen(torch.from_numpy(prior_E), log_mass)
 
@@ -218,12 +220,12 @@ class UpdatingGate(PosteriorGate):
 class PosteriorStream:
     """The posterior on one growing text. `belief` is its full state: a stream started from it continues exactly."""
 
-    def __init__(self, gate: PosteriorGate, belief: Belief) -> None:
+    def __init__(self, gate: PosteriorGate, belief: StreamState) -> None:
         self._gate = gate
         self.belief = belief
 
     def log_weights(self) -> Tensor:
-        return self._gate.weigh(self._gate.seen_by(self.belief), self.belief.log_prior_E)
+        return self._gate.weigh(self._gate.evidence_of(self.belief), self.belief.log_prior_E)
 
     def begin(self, token: int) -> None:
         """Does nothing: a token that no expert predicted is not evidence."""
@@ -239,7 +241,7 @@ class PosteriorStream:
 
 def end_of_block_posteriors(gate: PosteriorGate, logprobs_ENT: Tensor) -> Tensor:
     """The posterior [E, N] at the end of each block, each from the gate's own prior."""
-    return (gate.seen_at_end(logprobs_ENT) + gate.log_prior_E[:, None]).softmax(0)
+    return (gate.evidence_at_end(logprobs_ENT) + gate.log_prior_E[:, None]).softmax(0)
 
 
 def estimate_prior(gate: PosteriorGate, logprobs_ENT: Tensor, num_blocks: int = PAPER_BLOCKS) -> Tensor:

@@ -39,7 +39,7 @@ _SURE = np.float32(np.exp(13))  # a sum above that is changed by what is left ou
 
 def likelihoods_of(logprobs_NT: Floats) -> Floats:
     """The probability [G, M] of each token; 1 at positions that only fill a group."""
-    powers_GM: Floats = np.exp(_grouped(np.maximum(logprobs_NT, _LEAST_LIKELIHOOD)))
+    powers_GM: Floats = np.exp(_group(np.maximum(logprobs_NT, _LEAST_LIKELIHOOD)))
     return powers_GM
 
 
@@ -48,14 +48,14 @@ def weights_of(log_weights_NT: NDArray[np.float64]) -> Floats:
 
     Log-weights may lack a number of their own for each token, the same for all experts.
     """
-    logs_GM = _grouped(log_weights_NT, mode="edge")
+    logs_GM = _group(log_weights_NT, mode="edge")
     kept = np.empty((len(logs_GM) + 1, logs_GM.shape[1]), np.float32)
     kept[0] = np.ceil(logs_GM.max(0) / _LOG_2)
     kept[1:] = np.exp(np.maximum(logs_GM + (_TOP - kept[0].astype(np.float64)) * _LOG_2, _LEAST))
     return kept
 
 
-def _grouped(values_NT: NDArray[Number], **padding: Any) -> NDArray[Number]:
+def _group(values_NT: NDArray[Number], **padding: Any) -> NDArray[Number]:
     """Values [G, M]; the groups of a block are of one size, and the last may be longer than the block."""
     num_blocks, block_size = values_NT.shape
     num_groups = -(-block_size // _GROUP)
@@ -97,9 +97,9 @@ def weighted_total(
     total, unsure = 0.0, list[Places]()
     for some in _portions(num_experts * size, num_groups):
         joint_EGC = np.empty((num_experts, size, some.stop - some.start), np.float32)
-        for one, scales_M, joint_GC in zip(weights, scales_EM, joint_EGC, strict=True):
-            np.multiply(one[1:, some], scales_M[some], out=joint_GC)
-        shares_GC, totals_GC = _shares(joint_EGC, [one[:, some] for one in likelihoods], top_k)
+        for of_expert, scales_M, joint_GC in zip(weights, scales_EM, joint_EGC, strict=True):
+            np.multiply(of_expert[1:, some], scales_M[some], out=joint_GC)
+        shares_GC, totals_GC = _shares(joint_EGC, [of_expert[:, some] for of_expert in likelihoods], top_k)
         mixed_GC = np.divide(shares_GC, totals_GC, out=totals_GC)
         if not shares_GC.min() > _SURE:  # also of NaN
             positions, groups = np.nonzero(~(shares_GC > _SURE))

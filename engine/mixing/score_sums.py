@@ -146,9 +146,9 @@ def largest(logs_ECN: NDArray[Number], k: int) -> NDArray[Number]:
     best = np.empty((k, *logs_ECN.shape[1:]), logs_ECN.dtype)
     smaller = np.empty((2, *logs_ECN.shape[1:]), logs_ECN.dtype)
     for number, passed_CN in enumerate(logs_ECN):
-        for place in range(min(number, k - 1)):
-            next_CN = np.minimum(best[place], passed_CN, out=smaller[place % 2])
-            np.maximum(best[place], passed_CN, out=best[place])
+        for rank in range(min(number, k - 1)):
+            next_CN = np.minimum(best[rank], passed_CN, out=smaller[rank % 2])
+            np.maximum(best[rank], passed_CN, out=best[rank])
             passed_CN = next_CN
         if number < k:
             best[number] = passed_CN

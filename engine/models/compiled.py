@@ -64,12 +64,12 @@ def _compile_for_rows(rows: Rows, layer: Any) -> Callable[..., Any]:
     compiled = torch.compile(forward, dynamic=False, backend=_BACKEND)
 
     @wraps(forward)
-    def chosen(*inputs: Any, **options: Any) -> Any:
+    def run_layer(*inputs: Any, **options: Any) -> Any:
         is_again = getattr(layer, "gradient_checkpointing", False)
         is_compiled = torch.is_grad_enabled() and are_current(rows) and not is_again
         return (compiled if is_compiled else forward)(*inputs, **options)
 
-    return chosen
+    return run_layer
 
 
 def cross_entropy_of(lm: Any) -> Callable[[Tensor, Tensor], Tensor]:

@@ -9,8 +9,7 @@ Shapes: B rows, T positions, D width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -20,9 +19,9 @@ from torch import Tensor, nn
 from engine.errors import Problem, TrainingError
 from engine.events import GateWeights
 from engine.files import ArtifactRef
-from engine.models.discovery import RouterLosses, family_of
-from engine.models.likelihoods import Objective, TokenLosses, TokenScores
-from engine.models.rows import Rows
+from engine.models.discovery import family_of, keeps_other_states
+from engine.models.likelihoods import Objective, TokenLosses, TokenScores, head_of, losses_from, token_scores
+from engine.models.rows import Rows, with_rows
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,11 @@ class PartWeights:
         return PartWeights(self.parts, self.weights_KPBT[..., -1:])
 
 
-class Experts(Protocol):
-    """A model with experts known by keys; each row of a batch uses one. Training and scoring need only this."""
+class ExpertModel(Protocol):
+    """A model with experts known by keys, for scoring and generation: each row of a batch uses one expert.
+
+    Requests do not change it.
+    """
 
     @property
     def keys(self) -> list[str]: ...
@@ -53,10 +55,6 @@ class Experts(Protocol):
 
     @property
     def max_positions(self) -> int: ...
-
-
-class ExpertModel(Experts, Protocol):
-    """A model for scoring and generation; requests do not change it."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -111,15 +109,51 @@ class ExpertHost(Protocol):
         """Bytes of all parameters."""
 
 
-class TrainableModel(Experts, Protocol):
-    """A model as the training loop uses it."""
+class TrainableModel(nn.Module):
+    """A model as the training loop uses it; a subclass reads hidden states, from which all else is computed."""
+
+    lm: Any  # the decoder of transformers
+    keys: list[str]
+    max_positions: int  # of the longest text that it reads at once
 
     @property
-    def lm(self) -> Any:
-        """The decoder of transformers."""
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
 
-    def __call__(self, input_ids_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None) -> Tensor:
-        """Logits [B, T, V]. `position_ids_BT` start again at 0 at each text of a row, and so keep these apart."""
+    @property
+    def vocab_size(self) -> int:
+        return int(self.lm.config.vocab_size)
+
+    def new_cache(self) -> Any:
+        """An empty cache of keys and values, and of the states of recurrent layers."""
+        from transformers import DynamicCache
+
+        return DynamicCache(config=self.lm.config) if keeps_other_states(self.lm) else DynamicCache()
+
+    def part_weights(self) -> Mapping[str, PartWeights]:
+        """The part weights of each expert that has parts, at the tokens of the last forward pass."""
+        return {}
+
+    def read(
+        self, input_ids_BT: Tensor, rows: Rows, cache: Any = None, *, position_ids_BT: Tensor | None = None
+    ) -> Tensor:
+        """The last hidden states [B, T, D]; `cache` as for an `ExpertModel`.
+
+        `position_ids_BT` start again at 0 at each text of a row, and so keep these apart; not together with a cache.
+        """
+        raise NotImplementedError
+
+    def shared_parameters(self) -> dict[str, nn.Parameter]:
+        """What all experts share and a training may change."""
+        raise NotImplementedError
+
+    def expert_parameters(self, key: str) -> dict[str, nn.Parameter]:
+        """What an expert owns."""
+        raise NotImplementedError
+
+    def training_flops(self, context: int, *, experts_only: bool) -> int:
+        """Operations per token trained on, forward and backward; shared parameters may be frozen."""
+        raise NotImplementedError
 
     def losses(
         self,
@@ -131,34 +165,24 @@ class TrainableModel(Experts, Protocol):
         position_ids_BT: Tensor | None = None,
     ) -> TokenLosses:
         """The objective with gradients and the loss of each target; never all logits at once."""
+        hidden_BTD = self.read(input_ids_BT, rows, position_ids_BT=position_ids_BT)
+        with with_rows(rows):
+            return losses_from(self.lm, head_of(self.lm), hidden_BTD, targets_BT, objective)
 
+    @torch.no_grad()
     def token_scores(
         self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
     ) -> TokenScores:
-        """Log-likelihood and hit [B, T] of each target; `position_ids_BT` as above."""
+        """Log-likelihood and hit [B, T] of each target."""
+        return token_scores(self.lm, self.read(input_ids_BT, rows, position_ids_BT=position_ids_BT), targets_BT)
 
-    def parameters(self) -> Iterator[nn.Parameter]: ...
+    def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
+        with with_rows(rows):
+            return head_of(self.lm)(hidden_BTD)
 
-    def buffers(self) -> Iterator[Tensor]: ...
-
-    def shared_parameters(self) -> dict[str, nn.Parameter]: ...
-
-    def expert_parameters(self, key: str) -> dict[str, nn.Parameter]: ...
-
-    def auxiliary_loss(self) -> AbstractContextManager[RouterLosses]:
-        """What is added to the loss of the forward passes within."""
-
-    def training_flops(self, context: int, *, experts_only: bool) -> int:
-        """Operations per token trained on, forward and backward; shared parameters may be frozen."""
-
-    def to(self, device: torch.device) -> Any:
-        """The same model, moved to a device."""
-
-    def requires_grad_(self, requires_grad: bool = True) -> Any: ...
-
-    def train(self, mode: bool = True) -> Any: ...
-
-    def eval(self) -> Any: ...
+    def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
+        del rows  # the head is that of all experts
+        return token_scores(self.lm, hidden_BTD, targets_BT).logprobs_BT
 
 
 def trainable(model: TrainableModel, only_experts: Sequence[str] | None) -> Mapping[str, nn.Parameter]:
@@ -293,12 +317,12 @@ class CompositeModel:
         spans = [tensor.split(rows.num_rows) for tensor in tensors]
         answers: list[Sequence[Tensor]] = [()] * len(rows.keys)
         for number, model in enumerate(self.models):
-            places = [place for place, key in enumerate(rows.keys) if key in model.keys]
-            if places:
-                share = Rows(tuple(rows.keys[i] for i in places), tuple(rows.num_rows[i] for i in places))
-                inputs = [torch.cat([span[i] for i in places]) for span in spans]
+            indices = [index for index, key in enumerate(rows.keys) if key in model.keys]
+            if indices:
+                share = Rows(tuple(rows.keys[i] for i in indices), tuple(rows.num_rows[i] for i in indices))
+                inputs = [torch.cat([span[i] for i in indices]) for span in spans]
                 outputs = getattr(model, method)(*inputs, share, *(() if caches is None else (caches[number],)))
                 outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-                for place, *parts in zip(places, *(one.split(share.num_rows) for one in outputs), strict=True):
-                    answers[place] = parts
+                for index, *parts in zip(indices, *(one.split(share.num_rows) for one in outputs), strict=True):
+                    answers[index] = parts
         return [torch.cat(parts) for parts in zip(*answers, strict=True)]

@@ -162,12 +162,12 @@ def _build_config(folder: Path, kind: str, values: dict[str, Any]) -> Any:
         may_be_by_layer = name in _BY_LAYER and "list" in str(inspect.get_annotations(config_class).get(name))
         if isinstance(value, list) and may_be_by_layer:
             _check(folder, "num_hidden_layers", len(value))
-            for one in value:
-                _check(folder, name, one)
+            for of_layer in value:
+                _check(folder, name, of_layer)
         else:
             _check(folder, name, value, may_be_none=getattr(config_class, name, 0) is None)
         if isinstance(value, list):  # transformers writes infinite numbers as objects
-            fields[name] = [math.inf if one == {"__float__": "Infinity"} else one for one in value]
+            fields[name] = [math.inf if of_layer == {"__float__": "Infinity"} else of_layer for of_layer in value]
     try:
         config = config_class(**fields)
     except MemoryError:

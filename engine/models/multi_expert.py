@@ -16,27 +16,18 @@ import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Never, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from engine.errors import ModelError, first_of
-from engine.models.discovery import RouterLosses, family_of, keeps_other_states, router_losses
-from engine.models.expert_model import separate_texts
+from engine.models.discovery import family_of
+from engine.models.expert_model import TrainableModel, separate_texts
 from engine.models.families import max_positions
 from engine.models.flops import Shape, training_flops
-from engine.models.likelihoods import (
-    Objective,
-    TokenLosses,
-    TokenScores,
-    decoder_of,
-    head_of,
-    losses_from,
-    token_scores,
-)
-from engine.models.rows import Rows, current_rows, routed
+from engine.models.likelihoods import decoder_of
+from engine.models.rows import Rows, current_rows, with_rows
 from engine.models.stored_tensors import fill, without_weights
 
 
@@ -96,13 +87,9 @@ class Placement(ABC):
 
     def merge(self, lm: Any, layers: Mapping[str, Any], key: str) -> None:
         """Replaces each layer by the expert's merged map. Raises ModelError if the expert cannot be merged."""
-        for place, layer in layers.items():
-            holder, _, attribute = place.rpartition(".")
-            setattr(lm.get_submodule(holder), attribute, layer.merged(key))
-
-    def auxiliary_loss(self, lm: Any) -> AbstractContextManager[RouterLosses]:
-        """What is added to the loss of the forward passes within: that of a decoder's routers, if it has any."""
-        return router_losses(lm)
+        for path, layer in layers.items():
+            holder, _, attribute = path.rpartition(".")
+            setattr(lm.get_submodule(holder), attribute, layer.map_of(key))
 
 
 class AdditiveLayer(nn.Module):
@@ -127,7 +114,7 @@ class AdditiveLayer(nn.Module):
         return (out + self.experts[key](x)).to(out.dtype) if key in self.experts else out
 
 
-class MultiExpertModel(nn.Module):
+class MultiExpertModel(TrainableModel):
     """A decoder with experts, known by keys without dots, in the order in which they were added."""
 
     def __init__(self, lm: Any, keys: Sequence[str], placement: Placement) -> None:
@@ -137,19 +124,11 @@ class MultiExpertModel(nn.Module):
         self.lm = lm
         self.keys = list(keys)
         self.placement = placement
+        self.max_positions = max_positions(lm.config) - placement.method.extra_positions
         self._layers = placement.insert(lm, keys)
         self._keeps_logits = "logits_to_keep" in inspect.signature(lm.forward).parameters
         in_lm = {id(module) for module in lm.modules()}
         self.beside = nn.ModuleDict({place: one for place, one in self._layers.items() if id(one) not in in_lm})
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.parameters()).device
-
-    @property
-    def max_positions(self) -> int:
-        """The longest text that the model reads at once."""
-        return max_positions(self.lm.config) - self.placement.method.extra_positions
 
     @property
     def places(self) -> list[str]:
@@ -161,10 +140,6 @@ class MultiExpertModel(nn.Module):
         """The name of the placement in files."""
         return self.placement.method.experts_in
 
-    @property
-    def vocab_size(self) -> int:
-        return int(self.lm.config.vocab_size)
-
     def forward(
         self, input_ids_BT: Tensor, rows: Rows, cache: Any = None, *, position_ids_BT: Tensor | None = None
     ) -> Tensor:
@@ -172,7 +147,7 @@ class MultiExpertModel(nn.Module):
 
         `position_ids_BT` start again at 0 at each text of a row, and so keep these apart; not together with a cache.
         """
-        with routed(rows):
+        with with_rows(rows):
             text = self._text(input_ids_BT, cache, position_ids_BT)
             num_logits = input_ids_BT.shape[1]  # an expert's own positions predict nothing that is needed
             if self._keeps_logits:
@@ -186,56 +161,16 @@ class MultiExpertModel(nn.Module):
     ) -> Tensor:
         """The last hidden states [B, T, D] of the text; `cache` and `position_ids_BT` as for `forward`."""
         cached = {"use_cache": False} if cache is None else {"use_cache": True, "past_key_values": cache}
-        with routed(rows):
+        with with_rows(rows):
             out = decoder_of(self.lm)(**self._text(input_ids_BT, cache, position_ids_BT), **cached)
         self._require_filled(cache)
         return out.last_hidden_state[:, -input_ids_BT.shape[1] :]  # type: ignore[no-any-return]
-
-    def losses(
-        self,
-        input_ids_BT: Tensor,
-        targets_BT: Tensor,
-        rows: Rows,
-        objective: Objective,
-        *,
-        position_ids_BT: Tensor | None = None,
-    ) -> TokenLosses:
-        """The objective with gradients and the loss of each target; never all logits at once."""
-        hidden_BTD = self.read(input_ids_BT, rows, position_ids_BT=position_ids_BT)
-        with routed(rows):
-            return losses_from(self.lm, head_of(self.lm), hidden_BTD, targets_BT, objective)
-
-    def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
-        with routed(rows):
-            return head_of(self.lm)(hidden_BTD)
-
-    def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
-        """Log-likelihood [B, T] of each target after hidden states, without gradients."""
-        del rows  # the head is that of all experts
-        return token_scores(self.lm, hidden_BTD, targets_BT).logprobs_BT
 
     def _require_filled(self, cache: Any) -> None:
         """Raises ModelError for a decoder that has left the cache as it was."""
         if cache is not None and not len(getattr(cache, "layers", "-")):
             problem = f"A model of the family “{family_of(self.lm)}” cannot go on with a text: it fills no cache."
             raise ModelError(problem, "Choose another seed.")
-
-    @torch.no_grad()
-    def token_scores(
-        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
-    ) -> TokenScores:
-        """Log-likelihood and hit [B, T] of each target, without gradients; never all logits at once."""
-        return token_scores(self.lm, self.read(input_ids_BT, rows, position_ids_BT=position_ids_BT), targets_BT)
-
-    def new_cache(self) -> Any:
-        """An empty cache of keys and values, and of the states of recurrent layers."""
-        from transformers import DynamicCache
-
-        return DynamicCache(config=self.lm.config) if keeps_other_states(self.lm) else DynamicCache()
-
-    def part_weights(self) -> Mapping[str, Never]:
-        """None: these experts have no parts."""
-        return {}
 
     def _text(self, input_ids_BT: Tensor, cache: Any, position_ids_BT: Tensor | None) -> dict[str, Any]:
         """The decoder's input: the text, with what the placement puts before it."""
@@ -247,9 +182,6 @@ class MultiExpertModel(nn.Module):
                 raise ModelError(problem, "Train without separate_conversations, or by another method.")
             return separate_texts(self.lm, input_ids_BT, position_ids_BT)
         return self.placement.inputs(self.lm, self._layers, input_ids_BT)
-
-    def auxiliary_loss(self) -> AbstractContextManager[RouterLosses]:
-        return self.placement.auxiliary_loss(self.lm)
 
     def training_flops(self, context: int, *, experts_only: bool) -> int:
         """Operations per token trained on, forward and backward; shared parameters may be frozen."""
@@ -294,8 +226,8 @@ class MultiExpertModel(nn.Module):
         """Adds an expert as a copy of another, or from its tensors. No other tensor is touched (law L8)."""
         if key in self.keys:
             raise ModelError(f"The expert “{key}” is in this model already.", "Use another key.")
-        for place, expert in self._new_expert(copy_of, state).items():
-            self._layers[place].experts[key] = expert
+        for path, expert in self._new_expert(copy_of, state).items():
+            self._layers[path].experts[key] = expert
         self.keys.append(key)
 
     def _new_expert(self, copy_of: str | None, state: Mapping[str, Tensor] | None) -> dict[str, nn.Module]:
@@ -316,16 +248,16 @@ class MultiExpertModel(nn.Module):
 
     def remove_expert(self, key: str) -> None:
         """Removes an expert; the others stay as they are."""
-        for place, _ in list(self.own_modules(key)):
-            del self._layers[place].experts[key]
+        for path, _ in list(self.own_modules(key)):
+            del self._layers[path].experts[key]
         self.keys.remove(key)
 
     def own_modules(self, key: str) -> Iterator[tuple[str, nn.Module]]:
         """The modules of an expert, by their place."""
         self._require(key)
-        for place, layer in self._layers.items():
+        for path, layer in self._layers.items():
             if key in layer.experts:
-                yield place, layer.experts[key]
+                yield path, layer.experts[key]
 
     def full_model(self, key: str) -> Any:
         """Merges this expert with the shared parameters into a plain decoder. Do not use this model afterwards.

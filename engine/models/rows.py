@@ -51,7 +51,7 @@ def compile_for(rows: Rows) -> None:
 
 
 @contextmanager
-def routed(rows: Rows) -> Iterator[None]:
+def with_rows(rows: Rows) -> Iterator[None]:
     token = _rows.set(rows)
     try:
         yield
@@ -62,4 +62,4 @@ def routed(rows: Rows) -> Iterator[None]:
 def rows_again() -> AbstractContextManager[None]:
     """Sets the rows of the forward pass under way once more later, as when a layer is computed again."""
     rows = _rows.get(None)
-    return nullcontext() if rows is None else routed(rows)
+    return nullcontext() if rows is None else with_rows(rows)

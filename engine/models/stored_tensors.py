@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from engine.device import is_shapes_only
@@ -52,6 +53,11 @@ class StoredTensors(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._files)
+
+
+def save_tensors(state: Mapping[str, Tensor], path: Path) -> None:
+    """Writes tensors of any device into a file."""
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, path)
 
 
 class Unread:

@@ -32,13 +32,13 @@ def incremental_is_from_scratch(bed: TestBed) -> Iterator[LawFinding]:
         config = ClusterGateConfig(temperature=SOFT ** (power / 2), distance_power=power)
         gate = bed.gate(config, EVEN)
         assert isinstance(gate, ClusterGate)
-        grown_ET = _grown(bed.stream(gate), bed.array.tolist())
+        grown_ET = _grow(bed.stream(gate), bed.array.tolist())
         full_ET, newest_ET = (_from_scratch(bed, gate, texts) for texts in (wholes, pieces))
         yield LawFinding(gap(grown_ET, full_ET), gap(grown_ET, newest_ET))
 
 
-def _grown(stream: Stream, ids: Sequence[int]) -> Tensor:
-    """The weights [E, T] after each token of a text, the first of which the stream has seen."""
+def _grow(stream: Stream, ids: Sequence[int]) -> Tensor:
+    """The weights [E, T] after each token of a text whose first token the stream has seen."""
     weights = [stream.log_weights().exp()]
     for token in ids[1:]:
         stream.observe(torch.zeros(len(KEYS)), token)
@@ -77,5 +77,5 @@ def _unevenness(clusters: Clusters) -> int:
     return max(0, max(clusters.sizes) - min(clusters.sizes) - 1)
 
 
-def _num_elsewhere(one: Clusters, other: Clusters) -> int:
-    return int((one.labels_N != other.labels_N).sum())
+def _num_elsewhere(first: Clusters, second: Clusters) -> int:
+    return int((first.labels_N != second.labels_N).sum())

@@ -50,21 +50,21 @@ def removed_is_never_loaded(bed: TestBed) -> Iterator[LawFinding]:
         model = bed.model(family)
         base, experts = save_model(model, bed.new_folder())
         never = load_multi_expert(base, {key: experts[key] for key in LEFT}).to(bed.device)
-        never_TV, off_TV = (_decoded(model, LEFT, plain_gate(EVEN[:3]), bed.ids) for model in (never, model))
-        with_TV = _decoded(model, KEYS, plain_gate(EVEN), bed.ids)
+        never_TV, off_TV = (_decode(model, LEFT, plain_gate(EVEN[:3]), bed.ids) for model in (never, model))
+        with_TV = _decode(model, KEYS, plain_gate(EVEN), bed.ids)
         model.remove_expert("code")
-        gone_TV = _decoded(model, LEFT, plain_gate(EVEN[:3]), bed.ids)
+        gone_TV = _decode(model, LEFT, plain_gate(EVEN[:3]), bed.ids)
         for one_TV in (off_TV, gone_TV):
             yield LawFinding(gap(one_TV, never_TV), gap(with_TV, never_TV))
 
 
 def probabilities_sum_to_one(bed: TestBed) -> Iterator[LawFinding]:
     """L13, sum and sampling distribution; the controls omit the most probable token and raise the temperature."""
-    model, one = bed.model(), torch.ones((), device=bed.device)
+    model, unit = bed.model(), torch.ones((), device=bed.device)
     for config in every_gate():
         logprobs_V = mixed_logprobs(model, KEYS, bed.gate(config, PRIOR), bed.ids)
         probabilities_V = logprobs_V.exp()
-        yield LawFinding(gap(probabilities_V.sum(), one), gap(probabilities_V.sum() - probabilities_V.max(), one))
+        yield LawFinding(gap(probabilities_V.sum(), unit), gap(probabilities_V.sum() - probabilities_V.max(), unit))
         drawn_V, flat_V = (sampling_distribution(logprobs_V, SamplingConfig(temperature=t)).log() for t in (1.0, 2.0))
         yield LawFinding(relative_gap(drawn_V, logprobs_V), relative_gap(flat_V, logprobs_V))
     yield from _generation_is_the_scorer(bed, model)
@@ -76,7 +76,7 @@ def _generation_is_the_scorer(bed: TestBed, model: MultiExpertModel) -> Iterator
     for config in every_gate():
         gate = bed.gate(config, PRIOR)
         for seed in SEEDS:
-            ids, generated_T = _generated(bed, model, gate, seed)
+            ids, generated_T = _generate(bed, model, gate, seed)
             size, new = len(ids) - 1, len(generated_T)
             if not new:  # the end of the document was drawn at once
                 continue
@@ -88,7 +88,7 @@ def _generation_is_the_scorer(bed: TestBed, model: MultiExpertModel) -> Iterator
     yield LawFinding(0.0, num_drawn)
 
 
-def _generated(bed: TestBed, model: MultiExpertModel, gate: Gate, seed: int) -> tuple[np.ndarray, Tensor]:
+def _generate(bed: TestBed, model: MultiExpertModel, gate: Gate, seed: int) -> tuple[np.ndarray, Tensor]:
     """A prompt with generated tokens within one block, and the log-probabilities [T] reported for them."""
     tokenizer = bed.tokenizer
     prompt = [tokenizer.bos_id, *tokenizer.encode(PROMPT)]
@@ -103,13 +103,13 @@ def cached_is_plain(bed: TestBed) -> Iterator[LawFinding]:
     models: Iterator[ExpertModel] = (make(family) for family in FAMILIES for make in (bed.model, bed.parts_together))
     for model in models:
         gate = plain_gate(PRIOR[: len(model.keys)])
-        cached_TV = _decoded(model, model.keys, gate, bed.ids)
+        cached_TV = _decode(model, model.keys, gate, bed.ids)
         plain_TV = _without_cache(model, gate, bed.ids)
         forgetful_V = mixed_logprobs(model, model.keys, gate, bed.ids[-1:])
         yield LawFinding(relative_gap(cached_TV, plain_TV), relative_gap(forgetful_V, plain_TV[-1]))
 
 
-def _decoded(model: ExpertModel, keys: Sequence[str], gate: Gate, ids: Sequence[int]) -> Tensor:
+def _decode(model: ExpertModel, keys: Sequence[str], gate: Gate, ids: Sequence[int]) -> Tensor:
     """The mixture's log-probabilities [T, V] after each token, read one by one through the caches."""
     mixing, distributions = Mixing(model, keys, gate), []
     for token in ids:

@@ -79,9 +79,9 @@ def identical_experts(bed: TestBed) -> Iterator[LawFinding]:
     for config in every_gate():
         mixed_X, other_X = (_mixture(bed, config, prior, scores_EX) for scores_EX in (same_EX, bed.scores_EX))
         yield LawFinding(gap(mixed_X, same_EX[0]), gap(other_X, bed.scores_EX[0]))
-        live, other = (mixed_logprobs(one, KEYS, bed.gate(config, prior), bed.ids).exp() for one in (same, others))
-        single_live, one = (plain_logprobs(model, ["law"], bed.ids)[0, -1].exp() for model in (same, others))
-        yield LawFinding(gap(live, single_live), gap(other, one))
+        live, other = (mixed_logprobs(model, KEYS, bed.gate(config, prior), bed.ids).exp() for model in (same, others))
+        single_live, single_other = (plain_logprobs(model, ["law"], bed.ids)[0, -1].exp() for model in (same, others))
+        yield LawFinding(gap(live, single_live), gap(other, single_other))
 
 
 def weights_sum_to_one(bed: TestBed) -> Iterator[LawFinding]:
@@ -106,7 +106,7 @@ def permuted_experts(bed: TestBed) -> Iterator[LawFinding]:
     permuted = [PRIOR[i] for i in order]
     for config in every_gate():
         moved, base, odd = (
-            _weighed(bed.gate(config, *arguments), bed, scores_EX)
+            _weigh(bed.gate(config, *arguments), bed, scores_EX)
             for arguments, scores_EX in (
                 ((permuted, order), bed.scores_EX[order]),
                 ((PRIOR,), bed.scores_EX),
@@ -139,7 +139,7 @@ def cut_streams(bed: TestBed) -> Iterator[LawFinding]:
         full_ET, stream = _stream_weights(bed, bed.stream(gate), scores_ET), bed.stream(gate)
         first_ET = _stream_weights(bed, stream, scores_ET[:, :cut])
         resumed_ET = torch.cat(
-            [first_ET, _stream_weights(bed, _resumed(bed, gate, stream, cut), scores_ET[:, cut:], cut)], 1
+            [first_ET, _stream_weights(bed, _resume(bed, gate, stream, cut), scores_ET[:, cut:], cut)], 1
         )
         anew_ET = torch.cat([first_ET, _stream_weights(bed, bed.stream(elsewhere, cut), scores_ET[:, cut:], cut)], 1)
         yield LawFinding(gap(resumed_ET, full_ET), gap(anew_ET, full_ET))
@@ -149,7 +149,7 @@ def cut_streams(bed: TestBed) -> Iterator[LawFinding]:
         yield LawFinding(gap(full_ET[:, :BLOCK], block_ET), gap(full_ET[:, :BLOCK], other_ET))
 
 
-def _resumed(bed: TestBed, gate: Gate, stream: Stream, cut: int) -> Stream:
+def _resume(bed: TestBed, gate: Gate, stream: Stream, cut: int) -> Stream:
     """A new stream with the belief and the text of the old one."""
     if isinstance(gate, PosteriorGate) and isinstance(stream, PosteriorStream):
         resumed: Stream = gate.start(stream.belief)
@@ -164,7 +164,7 @@ def _mixture(bed: TestBed, config: GateConfig, weights: Sequence[float], scores_
     return mix_scores(bed.gate(config, weights), scores_EX, BLOCK, bed.distances)
 
 
-def _weighed(gate: Gate, bed: TestBed, scores_EX: Tensor) -> tuple[Tensor, Tensor]:
+def _weigh(gate: Gate, bed: TestBed, scores_EX: Tensor) -> tuple[Tensor, Tensor]:
     """The weights [E, N, T] and the mixture's log-likelihoods [X] of the test text."""
     weights_ENT = gate.block(as_blocks(scores_EX, BLOCK), bed.distances).exp()
     return weights_ENT, mix_scores(gate, scores_EX, BLOCK, bed.distances)

@@ -63,17 +63,17 @@ def moving_changes_nothing(bed: TestBed) -> Iterator[LawFinding]:
     original = bed.new_folder()
     for number in range(DOCUMENTS):  # a file for each
         (original / f"{number}.txt").write_text(f"In case {number} the court held that.\n" * 3, encoding="utf-8")
-    before = _packed(bed, original)
+    before = _pack(bed, original)
     moved = original.rename(bed.new_folder() / "moved")
     for file in moved.iterdir():
         file.rename(moved / f"renamed-{file.name}")
-    after = _packed(bed, moved)
+    after = _pack(bed, moved)
     next(moved.iterdir()).write_text("In another case the court held that not.\n", encoding="utf-8")
-    yield LawFinding(_num_changed(before, after), _num_changed(before, _packed(bed, moved)))
-    yield _moved_model(bed)
+    yield LawFinding(_num_changed(before, after), _num_changed(before, _pack(bed, moved)))
+    yield _move_model(bed)
 
 
-def _moved_model(bed: TestBed) -> LawFinding:
+def _move_model(bed: TestBed) -> LawFinding:
     model, root = bed.model(), bed.new_folder()
     base, experts = save_model(model, root / "here")
     there = (root / "here").rename(root / "there")
@@ -113,7 +113,7 @@ def _num_changed(before: Mapping[str, str], after: Mapping[str, str]) -> int:
     return sum(after.get(name) != sha256 for name, sha256 in before.items())
 
 
-def _packed(bed: TestBed, text: Path) -> dict[str, str]:
+def _pack(bed: TestBed, text: Path) -> dict[str, str]:
     """The SHA-256 of every file that the text in a folder is packed into."""
     stored, packed = bed.new_folder(), bed.new_folder()
     for _ in store_documents(read_documents(text, ReadOptions(), ReadReport()), stored):

@@ -70,7 +70,7 @@ class Ratings:
         return float(_low(low)), float(_high(high))
 
 
-def connected(wins_PP: Floats) -> Ints:
+def connected_groups(wins_PP: Floats) -> Ints:
     """The number of each player's group: within one, each has won against each, at least through others."""
     reach = _reach(wins_PP[None])[0]
     mutual = reach & reach.T
@@ -79,7 +79,7 @@ def connected(wins_PP: Floats) -> Ints:
 
 
 def rate(votes: Votes, num_resamples: int = NUM_RESAMPLES, seed: int = 0) -> Ratings:
-    """The ratings of players by their votes. All must be in one group of `connected`.
+    """The ratings of players by their votes. All must be in one group of `connected_groups`.
 
     The intervals are percentiles over resampled clusters. Of C clusters C - 1 are drawn: with C, the interval of a mean
     is too narrow (Rao and Wu 1988).
@@ -90,7 +90,7 @@ def rate(votes: Votes, num_resamples: int = NUM_RESAMPLES, seed: int = 0) -> Rat
     for start in range(0, num_resamples, _CHUNK):
         size = min(_CHUNK, num_resamples - start)
         counts = random.multinomial(max(1, num_clusters - 1), np.full(num_clusters, 1 / num_clusters), size)
-        low, high = _resampled((wins.T @ counts.T).T.reshape(size, num_players, num_players))
+        low, high = _resample((wins.T @ counts.T).T.reshape(size, num_players, num_players))
         lows.append(low)
         highs.append(high)
     low_samples, high_samples = np.concatenate(lows), np.concatenate(highs)
@@ -122,7 +122,7 @@ def fit(wins_RPP: Floats) -> Floats:
     return centred
 
 
-def _resampled(wins_RPP: Floats) -> tuple[Floats, Floats]:
+def _resample(wins_RPP: Floats) -> tuple[Floats, Floats]:
     """The ratings of each resample, as low and as high as its votes allow."""
     reach = _reach(wins_RPP)
     bounded = np.asarray(reach.all((1, 2)))

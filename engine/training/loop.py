@@ -25,6 +25,7 @@ from engine.config import TrainingConfig
 from engine.errors import NonFiniteLossError
 from engine.events import Evaluated, Event, Note, Saving, Step, TextSample, TrainingFinished
 from engine.models.compiled import compiling_failed
+from engine.models.discovery import router_losses
 from engine.models.expert_model import TrainableModel, require_separation, trainable
 from engine.models.likelihoods import Objective
 from engine.training.data import Batch, BlockSampler, DomainText, LossMeans, counted_rows, num_counted_tokens, step_seed
@@ -211,7 +212,7 @@ class _Training:
             objective = Objective(batch.targets_BT.numel() / share)
         else:
             objective = Objective(max(num_counted, 1), batch.counted_BT.to(self.model.device))
-        with self.model.auxiliary_loss() as auxiliary, autocast_for(self.config.precision, self.model.device):
+        with router_losses(self.model.lm) as auxiliary, autocast_for(self.config.precision, self.model.device):
             text, apart = self._on_device(batch)
             loss, losses_BT = self.model.losses(*text, batch.rows, objective, **apart)
         (loss + auxiliary.loss() * share).backward()

@@ -31,8 +31,7 @@ from workbench.job_records import devices, leases
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import DevicePool
 from workbench.job_records.preconditions import require_free_names
-from workbench.kinds.kind import kind_named
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import kind_named, parse_spec
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
 from workbench.store.storage import free_bytes

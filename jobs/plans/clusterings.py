@@ -26,7 +26,7 @@ from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import database
 from workbench.registry.aliases import model_name
-from workbench.registry.clusters.branching import Shares, best_parent, parent_candidates, shared_documents
+from workbench.registry.clusters.cluster_documents import Shares, best_parent, parent_candidates, shared_documents
 from workbench.registry.clusters.cluster_routing import domain_names, former_domains
 from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.corpora import training_domains

@@ -30,8 +30,7 @@ from jobs.probe.measuring import CLAIM, GpuMemory, ProbeWork, Stopwatch, Trainin
 from workbench.answers.forecasts import Measured, MemoryParts
 from workbench.job_records.devices import share_of_gpu
 from workbench.job_records.preconditions import kind_of
-from workbench.kinds.kind import Probe
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import Probe, parse_spec
 from workbench.settings import get_settings
 from workbench.specs.base import Spec
 

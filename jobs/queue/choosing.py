@@ -14,7 +14,7 @@ from jobs.uploads import is_elsewhere, with_uploads_here
 from workbench.job_records import devices
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import DeviceNeed, DevicePool
-from workbench.kinds.parse_spec import paths_read, unreadable_reason
+from workbench.kinds.kind import paths_read, unreadable_reason
 from workbench.registry import database
 from workbench.schema import database_clock
 from workbench.schema.tables import Job

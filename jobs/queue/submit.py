@@ -32,7 +32,7 @@ from workbench.job_records.preconditions import (
     validate_against_registry,
     without_aliases,
 )
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.registry import database
 from workbench.schema import database_clock
 from workbench.schema.job_states import STOPPED, UNSUCCESSFUL, UPLOAD

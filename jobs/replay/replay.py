@@ -32,8 +32,7 @@ from workbench.answers.integrity import LossDifference, PlannedReplay, Replay, T
 from workbench.errors import StorageError
 from workbench.exports.facts import MASK_RULE
 from workbench.job_records import jobs
-from workbench.kinds.kind import known_kinds
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import known_kinds, parse_spec
 from workbench.registry import database
 from workbench.registry.experts import expert_row
 from workbench.registry.reproducible import ROW_ORDER

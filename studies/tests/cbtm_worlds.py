@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.statistics.bootstrap import Loss
+from engine.statistics.estimates import Loss
 from studies.tests.made_up_losses import losses_of
 from workbench_studies.cbtm.measurements import (
     CbtmMeasurements,

@@ -8,8 +8,7 @@ import numpy as np
 
 from engine.analysis.calibration import Calibration
 from engine.mixing.evidence import READINGS, EvidenceRule
-from engine.statistics.bootstrap import Loss
-from engine.statistics.estimates import Estimate, Floats
+from engine.statistics.estimates import Estimate, Floats, Loss
 from workbench_studies.core.averages import Place
 from workbench_studies.core.calibration import Fit
 from workbench_studies.core.verdicts import Verdict

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.statistics.bootstrap import Loss
+from engine.statistics.estimates import Loss
 from workbench_studies.core.averages import Place
 
 BLOCKS, TOKENS = 60, 128

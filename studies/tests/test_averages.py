@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from engine.statistics.bootstrap import Draws, Loss
-from engine.statistics.estimates import Floats
+from engine.statistics.estimates import Draws, Floats, Loss
 from studies.tests.made_up_losses import TOKENS, losses_of
 from workbench_studies.core.averages import Averages, Counted, Hits, Place, SystemChange, estimate_counts, estimate_mean
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.statistics.bootstrap import Ints
+from engine.statistics.estimates import Ints
 from studies.tests.cbtm_worlds import (
     DOMAINS,
     MAIN,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from engine.statistics.bootstrap import Loss
+from engine.statistics.estimates import Loss
 from studies.tests.cbtm_worlds import (
     DOMAINS,
     MAIN,

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from engine.statistics.bootstrap import Draws
-from engine.statistics.estimates import Estimate, Floats, student_mean
+from engine.statistics.estimates import Draws, Estimate, Floats, student_mean
 from workbench_studies.core.averages import correlation_of_pairs, correlation_of_points, share
 
 

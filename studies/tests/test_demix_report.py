@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.statistics.bootstrap import Loss
-from engine.statistics.estimates import Estimate
+from engine.statistics.estimates import Estimate, Loss
 from studies.tests.demix_worlds import DOMAINS, NOVEL, belief_of, calibration, evidence_of
 from studies.tests.made_up_losses import losses_of
 from workbench_studies.core.averages import Place

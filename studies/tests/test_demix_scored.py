@@ -73,7 +73,7 @@ def test_every_mode_is_the_engines_own(scores: dict[ScoreKey, Stored], domain: s
     expected = compare_inference_modes(
         rows(scores, domain, "test"),
         BLOCK,
-        own=0 if domain == "law" else None,
+        own_row=0 if domain == "law" else None,
         cached_prior_E=prior_E,
         evidence=reading.evidence,
         newest_weight=reading.newest_weight,

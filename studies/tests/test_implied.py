@@ -11,8 +11,7 @@ import torch
 
 from engine.config import Evidence
 from engine.mixing.posterior import PosteriorGate, end_of_block_posteriors, estimate_prior
-from engine.statistics.bootstrap import Loss
-from engine.statistics.estimates import Floats
+from engine.statistics.estimates import Floats, Loss
 from studies.tests.demix_worlds import DOMAINS, NOVEL, belief_of, evidence_of, verdicts_of
 from studies.tests.made_up_losses import losses_of
 from studies.tests.test_forest import stored

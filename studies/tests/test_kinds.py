@@ -10,8 +10,7 @@ from engine.errors import EngineError
 from jobs.attempt.work import load_runner
 from ui.pages.catalog import all_pages
 from workbench.job_records.jobs import title_of
-from workbench.kinds.kind import known_kinds
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import known_kinds, parse_spec
 from workbench.specs.base import Spec
 from workbench_studies.demix.names import SIZES
 from workbench_studies.papers.catalog import PAPERS

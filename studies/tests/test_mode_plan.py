@@ -10,10 +10,9 @@ import pytest
 
 from engine.config import TrainingConfig
 from workbench.kinds.analysis import Evaluate
-from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.mode import ComposeMode, TrainMode
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.kinds.training.train_mode import TrainMode
 from workbench.specs.requests import PlanStep
 from workbench_studies.mode.arms import ReplicateMode
 from workbench_studies.mode.names import roles

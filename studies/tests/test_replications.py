@@ -13,7 +13,7 @@ from jobs.queue.submit import place
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs, leases
 from workbench.job_records.preconditions import kind_of
-from workbench.kinds import parse_spec as specs
+from workbench.kinds import kind as specs
 from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint

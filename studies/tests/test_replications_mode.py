@@ -9,9 +9,8 @@ import pytest
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs
 from workbench.kinds.data import ImportCorpus
-from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.mode import ComposeMode, TrainMode
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.database import transaction
 from workbench.schema.tables import Job
 from workbench_studies.core.spec import Replicate

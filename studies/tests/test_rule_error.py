@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.statistics.bootstrap import Draws
-from engine.statistics.estimates import Estimate
+from engine.statistics.estimates import Draws, Estimate
 from workbench_studies.core.averages import estimate_mean
 from workbench_studies.core.verdicts import CONTRADICTED, REPRODUCED, Claim, Mark, is_below
 

@@ -7,23 +7,28 @@ import random
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.errors import Problem
+from engine.events import Step
+from engine.loading.plan import GenerationPlan
 from jobs.attempt.attempt import run_here
 from jobs.plans.clusterings import submit_training
 from jobs.queue.submit import run_now
-from workbench.answers.cards import JobCard
+from workbench.answers.cards import ExpertCard, JobCard
 from workbench.job_records import jobs
-from workbench.kinds.parse_spec import parse_as
-from workbench.registry import mixtures
+from workbench.kinds.kind import parse_as
+from workbench.registry import experts, mixtures
 from workbench.registry.database import close_engines, reading, transaction
+from workbench.requests.planning import plan
 from workbench.settings import Settings
 from workbench.specs.gates import load_gate
-from workbench.specs.requests import TrainClusters
+from workbench.specs.requests import MixtureRequest, TrainClusters
+from workbench.store.storage import get_storage
 
 Do = Callable[[dict[str, Any]], JobCard]
 WORDS = {
@@ -97,6 +102,46 @@ def trained(do: Do, home: Path, trained_home: Path) -> Do:
     """A copy of that home; gives the function that runs more jobs in it."""
     shutil.copytree(trained_home, home, dirs_exist_ok=True)
     return do
+
+
+def flip(file: Path) -> None:
+    """Changes one bit in the middle of a file."""
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def card_of(name: str, settings: Settings | None = None) -> ExpertCard:
+    with reading(settings) as session:
+        return experts.get_expert(session, name)
+
+
+def planned(model: str, **request: Any) -> GenerationPlan:
+    """The plan of a request to a model; a gate is given as its config."""
+    with reading() as session:
+        changes = request | ({"gate": asdict(request["gate"])} if "gate" in request else {})
+        return plan(session, get_storage(), MixtureRequest(model, **changes))
+
+
+def paused_at(job_spec: dict[str, Any], step: int) -> str:
+    """The id of a job that was paused after this step, with a checkpoint."""
+    job_id, events = run_now(job_spec)
+    for event in events:
+        if isinstance(event, Step) and event.step == step:
+            break
+    events.close()  # type: ignore[attr-defined]
+    return job_id
+
+
+def resumed(job_id: str) -> JobCard:
+    """The card of a job that was resumed, or tried again, and has ended."""
+    with transaction() as session:
+        go_on = jobs.resume if jobs.get_job(session, job_id).state == "paused" else jobs.retry
+        go_on(session, job_id)
+    with suppress(Problem):
+        list(run_here(job_id))
+    with reading() as session:
+        return jobs.get_job(session, job_id)
 
 
 def done(card: JobCard) -> JobCard:

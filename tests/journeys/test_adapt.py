@@ -6,8 +6,6 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from safetensors.torch import load_file
 from sqlalchemy import delete, select
 
 from engine.config import Precision
-from engine.errors import Problem
 from engine.events import Saved, Step
 from engine.inference.scores import as_blocks, score_text
 from engine.methods.multi_expert_files import load_multi_expert
@@ -26,10 +23,10 @@ from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.text.blocks import EvalSample, Tokens
 from engine.text.tokenizer import load_tokenizer
 from engine.training.optimizer import autocast_for
-from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
+from tests.journeys.conftest import Do, paused_at, resumed
 from ui.cli.app import main
-from workbench.answers.cards import JobCard, MetricPoint
+from workbench.answers.cards import MetricPoint
 from workbench.errors import BadSpecError, InUseError
 from workbench.job_records import jobs
 from workbench.registry import corpora, experts, mixtures
@@ -39,7 +36,6 @@ from workbench.schema.tables import Expert, Mixture, MixtureMember
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import get_storage
 
-Do = Callable[[dict[str, Any]], JobCard]
 TRAINING = {
     "num_steps": 12,
     "block_size": 32,
@@ -341,25 +337,6 @@ def test_too_little_text_fails_by_name_and_leaves_nothing(trained: Do, home: Pat
     assert expert_names() == ["small/court", "small/kitchen"]
 
 
-def paused_at_step(spec: dict[str, Any], step: int) -> str:
-    """The id of a job that was left on its way, with a checkpoint."""
-    job_id, events = run_now(spec)
-    for event in events:
-        if isinstance(event, Step) and event.step == step:
-            break
-    events.close()  # type: ignore[attr-defined]
-    return job_id
-
-
-def resumed(job_id: str) -> JobCard:
-    with transaction() as session:
-        jobs.resume(session, job_id)
-    with suppress(Problem):
-        list(run_here(job_id))
-    with reading() as session:
-        return jobs.get_job(session, job_id)
-
-
 def test_a_parent_that_was_deleted_meanwhile_fails_the_job_and_nothing_is_made(trained: Do) -> None:
     assert trained({**NEW, "name": "closer"}).state == "done"
     job_id, events = run_now(NEW)  # the nearest is “closer”
@@ -382,7 +359,7 @@ def test_a_parent_that_was_deleted_meanwhile_fails_the_job_and_nothing_is_made(t
 
 def test_a_parent_that_a_paused_training_began_from_and_that_is_gone_is_named(trained: Do) -> None:
     assert trained({**NEW, "name": "closer"}).state == "done"
-    job_id = paused_at_step(NEW, 6)
+    job_id = paused_at(NEW, 6)
     with transaction() as session:
         mixtures.remove_member(session, "small", "closer")
         experts.delete_expert(session, "closer")
@@ -392,7 +369,7 @@ def test_a_parent_that_a_paused_training_began_from_and_that_is_gone_is_named(tr
 
 
 def test_a_mixture_is_not_deleted_while_a_training_needs_it_nor_a_domain_that_is_watched(trained: Do) -> None:
-    job_id = paused_at_step(WATCHED, 6)
+    job_id = paused_at(WATCHED, 6)
     with pytest.raises(InUseError, match="Train expert sailor"), transaction() as session:
         mixtures.delete_mixture(session, "small")
     with transaction() as session:

@@ -18,10 +18,10 @@ from starlette.testclient import TestClient
 
 from engine.errors import ScoresError
 from engine.text.tokenizer import Tokenizer, load_tokenizer
+from tests.journeys.conftest import Do
 from ui.api.app import create_app
 from ui.cli.app import main
 from workbench.analysis.perplexity_tables import perplexity_table
-from workbench.answers.cards import JobCard
 from workbench.questions.costs import CostRequest
 from workbench.questions.forgetting import ForgettingRequest
 from workbench.questions.inference_modes import InferenceModesRequest
@@ -38,7 +38,6 @@ from workbench.schema.tables import Evaluation
 from workbench.settings import Settings
 from workbench.store.storage import get_storage
 
-Do = Callable[[dict[str, Any]], JobCard]
 EXPERTS = ["small/court", "small/kitchen"]
 TEXT = {"block_size": 32, "max_tokens": 700}
 

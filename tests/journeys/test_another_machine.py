@@ -10,20 +10,19 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine.events import Step
 from jobs.attempt.attempt import run_here
 from jobs.attempt.work import JobClaim, Work
+from tests.journeys.conftest import Do
 from tests.services.s3_server import BUCKET, moto, use
-from workbench.answers.cards import JobCard
 from workbench.errors import StoreFailedError
 from workbench.job_records import jobs, leases
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.registry import experts
 from workbench.registry.database import reading, transaction
 from workbench.schema import database_clock
@@ -35,7 +34,6 @@ from workbench.store.storage import get_storage
 pytest.importorskip("moto.server")
 pytest.importorskip("s3fs")
 
-Do = Callable[[dict[str, Any]], JobCard]
 NEW = {
     "kind": "train-expert",
     "domain": "sea",

@@ -23,6 +23,7 @@ from jobs.backup import back_up
 from jobs.queue.submit import resume, submit
 from jobs.restore import restore
 from jobs.uploads import uploads_folder
+from tests.journeys.conftest import flip
 from ui.cli.app import main
 from workbench.errors import DiskFullError, StorageError
 from workbench.integrity.check import check_store
@@ -78,12 +79,6 @@ def use(home: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setenv("WORKBENCH_HOME", str(home))
     get_settings.cache_clear()
     return get_settings()
-
-
-def flip(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
 
 
 def test_a_backup_made_during_a_training_is_a_workbench_that_trains_on(

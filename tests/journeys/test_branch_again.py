@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from engine.clusters.documents import hex_of, load_documents
 from jobs.plans.clusterings import ClusterModel, plan_training, submit_training
-from tests.journeys.conftest import BRANCHES, branch_train_merge, done
+from tests.journeys.conftest import BRANCHES, Do, branch_train_merge, done
 from ui.cli.app import main
-from workbench.answers.cards import JobCard
 from workbench.errors import BadSpecError
 from workbench.formatting.number_format import share
 from workbench.job_records import jobs
-from workbench.kinds.parse_spec import parse_as
+from workbench.kinds.kind import parse_as
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures
 from workbench.registry.clusters.clusterings import clustering_row, get_clustering
@@ -24,7 +22,6 @@ from workbench.registry.database import reading, transaction
 from workbench.specs.requests import TrainClusters
 from workbench.store.storage import get_storage
 
-Do = Callable[[dict[str, Any]], JobCard]
 EVALUATE = {"kind": "evaluate", "block_size": 32, "max_tokens": 200}
 FIND = {"kind": "find-clusters", "dimension": 5, "map_size": 0, "scaling": "unit_rows"}
 STANDING_STILL = 1e-9  # a learning rate at which a model stays what it began as

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import runpy
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,12 @@ from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
 from engine.errors import MixtureError, ScoresError
+from tests.journeys.conftest import Do
 from ui.api.app import create_app
 from ui.cli.app import main
 from ui.kinds.catalog import result_sentence
 from ui.notebook import Workbench
 from workbench.analysis import scores
-from workbench.answers.cards import JobCard
 from workbench.answers.posteriors import EvidenceCalibration
 from workbench.errors import BadSpecError
 from workbench.questions.calibration import calibrate_evidence
@@ -30,7 +29,6 @@ from workbench.registry.mixtures import get_mixture, save_calibration
 from workbench.schema.tables import Domain, Evaluation, Mixture
 from workbench.store.storage import get_storage
 
-Do = Callable[[dict[str, Any]], JobCard]
 TEXT = {"mixture": "small", "block_size": 32, "max_tokens": 700}
 TRAINED = ["court", "kitchen"]
 TEMPERED = {"decay": 0.8, "power": 0.2, "slow_decay": 1.0, "slow_power": 0.0}

@@ -7,7 +7,6 @@ import json
 import math
 import re
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,10 @@ import pytest
 import torch
 
 from jobs.kinds.shared import scoring
+from tests.journeys.conftest import Do
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.retrained_baselines import candidates, what_stays
-from workbench.answers.cards import JobCard, ReportCard
+from workbench.answers.cards import ReportCard
 from workbench.errors import InUseError
 from workbench.job_records import jobs
 from workbench.kinds.analysis import CertifyRemoval
@@ -27,7 +27,6 @@ from workbench.registry.database import reading, transaction
 from workbench.specs.requests import MixtureSpec
 from workbench.store.storage import get_storage
 
-Do = Callable[[dict[str, Any]], JobCard]
 SPEC = {
     "kind": "certify-removal",
     "expert": "small/court",

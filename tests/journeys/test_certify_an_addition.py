@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jobs.queue.submit import submit
+from tests.journeys.conftest import Do
 from ui.cli.app import main
 from workbench.analysis import scores
 from workbench.analysis.changes.additions import additions_of
-from workbench.answers.cards import JobCard, ReportCard
+from workbench.answers.cards import ReportCard
 from workbench.errors import BadSpecError, InUseError
 from workbench.job_records import jobs
 from workbench.kinds.training.train_expert import TrainExpert
@@ -23,7 +23,6 @@ from workbench.registry.database import reading, transaction
 from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import get_storage
 
-Do = Callable[[dict[str, Any]], JobCard]
 NEW = {
     "kind": "train-expert",
     "name": "sailor",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,27 +19,25 @@ from jobs.kinds.clusters import domains
 from jobs.kinds.training import train_joint
 from jobs.plans.clusterings import submit_training
 from jobs.queue.submit import run_now
-from tests.journeys.conftest import SHAPE, TRAINING
+from tests.journeys.conftest import SHAPE, TRAINING, Do
 from ui.cli.app import main
 from workbench.answers.cards import ClusteringCard, JobCard
 from workbench.errors import BadSpecError, InUseError, JobError, NotFoundError
 from workbench.job_records import jobs
-from workbench.kinds.parse_spec import parse_as
+from workbench.kinds.kind import parse_as
 from workbench.registry import corpora as corpora_rows
 from workbench.registry import experts, mixtures
 from workbench.registry.clusters.clusterings import (
+    change_cluster,
     clustering_row,
     delete_clustering,
     get_clustering,
-    note_cluster,
-    rename_cluster,
 )
 from workbench.registry.database import reading, transaction
 from workbench.schema.tables import Clustering, Domain
 from workbench.specs.requests import TrainClusters
 from workbench.store.storage import get_storage
 
-Do = Callable[[dict[str, Any]], JobCard]
 FIND = {"kind": "find-clusters", "name": "topics", "num_clusters": 3, "dimension": 5, "map_size": 0}
 DOMAINS = {"kind": "make-cluster-domains", "clustering": "topics"}
 SHORT = {**TRAINING, "num_steps": 7, "checkpoint_every": 50, "evaluate_every": 50}
@@ -160,13 +157,13 @@ def test_a_missing_document_fails_loudly_with_its_name(topics: Do, monkeypatch: 
 def test_a_cluster_is_renamed_and_noted_and_retrieved_by_name_or_number(topics: Do) -> None:
     old = card().clusters[1].name
     with transaction() as session:
-        rename_cluster(session, "topics", "1", "the law")
-        note_cluster(session, "topics", "the law", "mostly statutes")
+        change_cluster(session, "topics", "1", name="the law")
+        change_cluster(session, "topics", "the law", notes="mostly statutes")
     assert (card().clusters[1].name, card().clusters[1].notes) == ("the law", "mostly statutes")
     assert not any(one.stale for one in card().clusters)
     for cluster, name, error in [(old, "x", NotFoundError), ("0", "the law", BadSpecError), ("0", "7", BadSpecError)]:
         with pytest.raises(error), transaction() as session:
-            rename_cluster(session, "topics", cluster, name)
+            change_cluster(session, "topics", cluster, name=name)
 
 
 def test_merging_joins_documents_and_leaves_the_others_unchanged(topics: Do) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from engine.text.tokenizer import load_tokenizer
 from jobs.replay.replay import find_training, replay
 from tests.engine.chat_shapes import CHATML, chat_folder
 from tests.engine.text.template_shapes import OLMO_3
-from tests.journeys.conftest import SHAPE, TRAINING, done
+from tests.journeys.conftest import SHAPE, TRAINING, Do, done
 from ui.cli.app import main
 from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.analysis.training_curves import job_metrics
@@ -37,7 +36,6 @@ from workbench.schema.tables import Artifact, Evaluation
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 
-Do = Callable[[dict[str, Any]], JobCard]
 ANSWERS = {"sea": "gull tide", "oven": "bake salt"}
 BLOCK = 64
 

@@ -18,11 +18,10 @@ from engine.models.flops import forward_flops
 from engine.models.rows import Rows
 from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
-from tests.journeys.conftest import SHAPE
+from tests.journeys.conftest import SHAPE, card_of
 from ui.cli.app import main
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.retrained_baselines import candidates
-from workbench.answers.cards import ExpertCard
 from workbench.errors import BadSpecError, InUseError
 from workbench.job_records import jobs
 from workbench.questions.costs import CostRequest
@@ -52,11 +51,6 @@ LORA: dict[str, Any] = {
 MOE = {**LORA, "name": "sparse", "domains": ["court", "kitchen"], "method": "moe", "moe": {"num_experts": 3}}
 SCORE = {"kind": "evaluate", "block_size": 32, "max_tokens": 400}
 MEAN: dict[str, Any] = {"kind": "average-experts", "name": "mean", "experts": ["small/court", "small/kitchen"]}
-
-
-def card_of(name: str) -> ExpertCard:
-    with reading() as session:
-        return experts.get_expert(session, name)
 
 
 def perplexities(mixture: str) -> dict[str, dict[str, float]]:

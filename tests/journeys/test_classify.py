@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from weakref import ref
@@ -19,7 +18,7 @@ from engine.analysis.fewshot.prompts import Episode, make_episode
 from engine.mixing.gates.cluster import ClusterGateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from jobs.kinds.analysis import classify
-from tests.journeys.conftest import SHAPE, work, write_domain
+from tests.journeys.conftest import SHAPE, Do, work, write_domain
 from ui.cli.app import main
 from workbench.answers.cards import JobCard, ReportCard
 from workbench.registry import experts, mixtures, reports
@@ -29,7 +28,6 @@ from workbench.schema.tables import Artifact
 from workbench.settings import Settings
 from workbench.specs.requests import MixtureSpec
 
-Do = Callable[[dict[str, Any]], JobCard]
 MOODS = {"good": "sunny warm golden bright gentle", "bad": "rainy bitter frozen stormy bleak"}
 TRAINING = {
     "num_steps": 100,

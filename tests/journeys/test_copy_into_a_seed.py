@@ -74,4 +74,4 @@ def test_an_expert_beside_its_backbone_is_no_plain_decoder(trained) -> None:
         experts.expert_row(session, "small/court").method = "mode"
     failed = trained(COPY)
     assert failed.state == "failed"
-    assert "not a plain decoder: it stands beside one" in failed.error
+    assert "not a plain decoder: it stands next to one" in failed.error

@@ -32,8 +32,7 @@ from engine.files import faults_in
 from jobs import garbage_collection
 from jobs.attempt.attempt import run_here
 from workbench.job_records import jobs, leases
-from workbench.kinds.kind import known_kinds
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import known_kinds, parse_spec
 from workbench.registry import database
 from workbench.schema import database_clock
 from workbench.schema.tables import Base

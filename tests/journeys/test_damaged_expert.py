@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import select
 from starlette.testclient import TestClient
 
+from tests.journeys.conftest import flip
 from ui.api.app import create_app
 from ui.cli.app import main
 from workbench.integrity.check import check_store
@@ -52,12 +53,6 @@ def weights(trained: Do) -> Path:
     with reading() as session:
         folder = get_storage().path(expert_row(session, "small/court").artifact_id)
     return next(folder.glob("*.safetensors"))
-
-
-def flip(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[-1] ^= 1
-    file.write_bytes(data)
 
 
 def test_others_answer_as_before_and_the_mixture_is_refused_by_the_experts_name(weights: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,11 @@ from jobs.attempt.attempt import run_here
 from jobs.kinds.clusters import find_clusters
 from jobs.plans.clusterings import submit_find
 from jobs.queue.submit import run_now
-from tests.journeys.conftest import SHAPE, WORDS, done
+from tests.journeys.conftest import SHAPE, WORDS, Do, done
 from ui.cli.app import main
 from ui.kinds.catalog import result_sentence
 from ui.present.text.clusters import describe_clustering
-from workbench.answers.cards import ClusteringCard, JobCard
+from workbench.answers.cards import ClusteringCard
 from workbench.errors import BadSpecError, InUseError, NameTakenError, StorageError
 from workbench.job_records import jobs
 from workbench.kinds.clusters import FindClusters, SplitCluster
@@ -36,7 +36,6 @@ from workbench.schema.tables import Artifact, Clustering
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 
-Do = Callable[[dict[str, Any]], JobCard]
 FIND = {"kind": "find-clusters", "name": "topics", "num_clusters": 3, "dimension": 5, "map_size": 0}
 
 

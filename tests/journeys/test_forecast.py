@@ -7,7 +7,7 @@ import os
 import shlex
 import socket
 import uuid
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -33,18 +33,17 @@ from jobs.probe.child import measure
 from jobs.probe.forecast import PROBE, End, FreeBytes, forecast, probes_folder, several
 from jobs.probe.processes import Places, place_on_machines, places_of, with_processes
 from jobs.queue.submit import run_now
-from tests.journeys.conftest import BRANCHES, SHAPE, TRAINING, done
+from tests.journeys.conftest import BRANCHES, SHAPE, TRAINING, Do, done
 from tests.journeys.test_chat_data import seed_folder, write_chats
 from ui.api.app import create_app
 from ui.cli.app import main
 from ui.present.forms.job_forecast import nearest_options_text, rows_of
-from workbench.answers.cards import DeviceCard, JobCard
+from workbench.answers.cards import DeviceCard
 from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs
 from workbench.job_records.devices import SLOT_NAME
-from workbench.kinds.kind import known_kinds
-from workbench.kinds.parse_spec import parse_as, parse_spec
+from workbench.kinds.kind import known_kinds, parse_as, parse_spec
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import reading
 from workbench.registry.seeds import seed_row
@@ -53,7 +52,6 @@ from workbench.settings import get_settings
 from workbench.specs.requests import TrainClusters
 from workbench.store.storage import get_storage
 
-Do = Callable[[dict[str, Any]], JobCard]
 JOINT = {"kind": "train-joint", "seed_model": "seed", "domains": ["court", "sea"], "training": TRAINING}
 MODE = {"kind": "train-mode", "seed_model": "seed", "shape": {"num_blocks": 2, "expert_layers": 1}}
 OTHERS = ("dense", "dense-balanced", "domain-token", "lora-mixed", "moe")

@@ -19,13 +19,13 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
+from tests.journeys.conftest import Do
 from ui.cli.app import PROBLEM, main
 from workbench.answers.cards import JobCard
 from workbench.registry import seeds
 from workbench.registry.database import reading
 from workbench.store.storage import get_storage
 
-Do = Callable[[dict[str, Any]], JobCard]
 Make = Callable[[Path], None]
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 WATCHED: list[

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from workbench.answers.cards import JobCard
+from tests.journeys.conftest import Do
 from workbench.registry import corpora
 from workbench.registry.database import reading
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 
-Do = Callable[[dict[str, Any]], JobCard]
 PRIVATE = ["ann@example.com", "@ann_lee", "202-555-0143", "4111 1111 1111 1111", "078-05-1120"]
 
 

@@ -16,14 +16,13 @@ import pytest
 from engine.config import SamplingConfig
 from engine.events import Token
 from engine.loading.host import Host
-from engine.loading.plan import GenerationPlan
 from engine.text.tokenizer import load_tokenizer
 from tests.api_server import serve_api, unused_port
+from tests.journeys.conftest import planned
 from ui.api.app import create_app
 from workbench.questions.perplexities import mix_scores
 from workbench.registry.corpora import preview_documents
 from workbench.registry.database import reading
-from workbench.requests import planning
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 
@@ -65,14 +64,9 @@ def url(trained: Do, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/v1/completions"
 
 
-def planned() -> GenerationPlan:
-    with reading() as session:
-        return planning.plan(session, get_storage(), "small")
-
-
 def model_args(url: str) -> dict[str, Any]:
     """What lm-eval must be given for a model; all else is its default."""
-    return {"model": "small", "base_url": url, "tokenizer": str(planned().base.folder), "max_length": 128}
+    return {"model": "small", "base_url": url, "tokenizer": str(planned("small").base.folder), "max_length": 128}
 
 
 def measured(url: str, folder: Path) -> dict[str, list[dict[str, Any]]]:
@@ -118,24 +112,24 @@ def local_completions(url: str, **options: Any) -> Any:
 
 def echoed(host: Host, ids: list[int], num_context: int) -> float:
     """What the mixture gives the last of some ids, read exactly as they are."""
-    return math.fsum(one or 0.0 for one in host.echo(planned(), ids).logprobs[num_context:])
+    return math.fsum(one or 0.0 for one in host.echo(planned("small"), ids).logprobs[num_context:])
 
 
 def likelihood(host: Host, text: str) -> float:
     """What the mixture gives a text from its first token on."""
-    return math.fsum(host.posterior(planned(), text).logprobs)
+    return math.fsum(host.posterior(planned("small"), text).logprobs)
 
 
 @pytest.mark.slow
 def test_lm_eval_as_it_comes_finds_our_own_numbers(url: str, tmp_path: Path) -> None:
-    result, host, tokenizer = measured(url, tmp_path), Host(device="cpu"), load_tokenizer(planned().base.folder)
+    result, host, tokenizer = measured(url, tmp_path), Host(device="cpu"), load_tokenizer(planned("small").base.folder)
     for place, text in enumerate(TEXTS):
         [[rolling]], choices, [[message]] = (result[task][place]["resps"] for task in TASKS)
         ids = tokenizer.encode(text)
         assert float(rolling) == pytest.approx(likelihood(host, text), abs=1e-4)
         expected = [echoed(host, tokenizer.encode(f"{text} {label}"), len(ids)) for label in LABELS]
         assert [float(one) for [[one, _]] in choices] == pytest.approx(expected, abs=1e-4)
-        events = host.stream(planned(), ids, SamplingConfig(max_tokens=9, temperature=0), (".", "<s>"))
+        events = host.stream(planned("small"), ids, SamplingConfig(max_tokens=9, temperature=0), (".", "<s>"))
         assert message == "".join(event.text for event in events)
 
 
@@ -154,7 +148,7 @@ def test_lm_eval_in_batches_finds_our_own_numbers(url: str, is_of_ids: bool) -> 
 def test_lm_eval_knows_what_greedy_decoding_says(url: str) -> None:
     model, host = local_completions(url), Host(device="cpu")
     prompt = [model.prefix_token_id, *model.tok_encode(TEXTS[0])]
-    events = host.stream(planned(), prompt, SamplingConfig(max_tokens=4, temperature=0))
+    events = host.stream(planned("small"), prompt, SamplingConfig(max_tokens=4, temperature=0))
     greedy = [event.id for event in events if isinstance(event, Token)]
     other = [greedy[0] + 1, *greedy[1:]]
     shown = model._loglikelihood_tokens([(None, prompt, greedy), (None, prompt, other)])
@@ -168,7 +162,7 @@ def test_lm_eval_over_the_blocks_of_an_evaluation_finds_the_stored_perplexity(ur
         rows = mix_scores(session, get_storage(), "small").domains
         [stored] = [row for row in rows if row.domain == "kitchen"]
         documents = preview_documents(session, get_storage(), "kitchen", split="test", limit=1000)
-    tokenizer = load_tokenizer(planned().base.folder)
+    tokenizer = load_tokenizer(planned("small").base.folder)
     ids = [token for one in documents for token in (tokenizer.bos_id, *tokenizer.encode(one.text))]
     blocks = [ids[start : start + 33] for start in range(0, len(ids) - 1, 32)]
     shown = local_completions(url)._loglikelihood_tokens([(None, block[:1], block[1:]) for block in blocks])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,11 @@ from sqlalchemy import select
 
 from jobs import garbage_collection
 from jobs.attempt.attempt import run_here
+from tests.journeys.conftest import Do
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.retrained_baselines import what_stays
-from workbench.answers.cards import JobCard
 from workbench.job_records import jobs, leases
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.questions.perplexities import mix_scores
 from workbench.registry import corpora, database, experts, mixtures, seeds
 from workbench.registry.backups import back_up
@@ -29,7 +28,6 @@ from workbench.specs.requests import MixtureSpec
 from workbench.store.rebuild import Rebuilt, rebuild
 from workbench.store.storage import get_storage
 
-Do = Callable[[dict[str, Any]], JobCard]
 EVALUATE = {"kind": "evaluate", "mixture": "small", "block_size": 32, "max_tokens": 500}
 SAILOR = {
     "kind": "train-expert",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,17 @@ from engine.clusters.documents import hex_of, load_documents
 from engine.text.split import read_split
 from engine.text.split_names import SPLITS
 from jobs.kinds.clusters import domains
+from tests.journeys.conftest import Do
 from ui.cli.app import main
-from workbench.answers.cards import JobCard
 from workbench.errors import BadSpecError
 from workbench.kinds.data import MakeDomain
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.registry import corpora as corpora_rows
 from workbench.registry.clusters.cluster_documents import POINT, map_points
 from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.database import reading
 from workbench.store.storage import get_storage
 
-Do = Callable[[dict[str, Any]], JobCard]
 FIND = {"kind": "find-clusters", "name": "topics", "num_clusters": 3, "dimension": 5, "map_size": 100}
 SPEC = {"kind": "make-domain", "clustering": "topics", "name": "mine"}
 

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from engine.config import SamplingConfig
 from engine.loading.host import Host
-from engine.loading.plan import GenerationPlan
-from tests.journeys.conftest import Do
-from workbench.registry.database import reading
-from workbench.requests import planning
-from workbench.store.storage import get_storage
+from tests.journeys.conftest import Do, planned
 
 SAMPLING = SamplingConfig(max_tokens=40, seed=1, ignore_eos=True)
-
-
-def planned(model: str) -> GenerationPlan:
-    with reading() as session:
-        return planning.plan(session, get_storage(), model)
 
 
 def test_a_stream_has_an_idle_model_evicted_and_its_bytes_are_counted(clustered: Do) -> None:

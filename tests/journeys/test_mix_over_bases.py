@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -17,14 +16,12 @@ from engine.errors import MixtureError, ScoresError
 from engine.events import Token
 from engine.inference.mixing import Mixing
 from engine.loading.host import Host
-from engine.loading.plan import GenerationPlan
 from engine.mixing.base import mix
 from engine.mixing.gate_type import GateConfig
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.text.blocks import EvalSample, Tokens
-from tests.journeys.conftest import BRANCHES, branch_train_merge, done
+from tests.journeys.conftest import BRANCHES, Do, branch_train_merge, done, planned
 from ui.cli.app import main
-from workbench.answers.cards import JobCard
 from workbench.answers.posteriors import Manifest
 from workbench.job_records import jobs
 from workbench.questions.cluster_grid import (
@@ -38,14 +35,12 @@ from workbench.questions.perplexities import mix_scores
 from workbench.registry import corpora, experts, mixtures, reports
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading, transaction
-from workbench.requests.planning import plan
 from workbench.schema.tables import Artifact
 from workbench.specs.gates import load_gate
 from workbench.specs.requests import MixtureRequest, MixtureSpec
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import get_storage
 
-Do = Callable[[dict[str, Any]], JobCard]
 CLUSTERS = [f"topics/{number}" for number in range(3)]
 SAMPLING = SamplingConfig(max_tokens=12, seed=4)
 EVALUATE = {"kind": "evaluate", "mixture": "ensemble", "block_size": 32, "max_tokens": 200}
@@ -53,12 +48,6 @@ EVALUATE = {"kind": "evaluate", "mixture": "ensemble", "block_size": 32, "max_to
 
 def elms() -> list[str]:
     return [f"ensemble/{domain[-1]}/dense" for domain in CLUSTERS]
-
-
-def planned(model: str = "ensemble", **request: Any) -> GenerationPlan:
-    with reading() as session:
-        changes = request | ({"gate": asdict(request["gate"])} if "gate" in request else {})
-        return plan(session, get_storage(), MixtureRequest(model, **changes))
 
 
 def expert_of(word: str) -> int:
@@ -134,23 +123,23 @@ def test_distances_of_blocks_by_themselves_serve_until_the_next_evaluation(clust
 def test_an_edit_takes_no_mixture_down_before_its_models_are_trained_anew(clustered: Do) -> None:
     text, domain = "the appeal is dismissed with costs", {**EVALUATE, "domains": ["court"]}
     sharp = {"gate": load_gate({**asdict_of("ensemble"), "temperature": 0.5})}
-    before = Host(device="cpu").posterior(planned(**sharp), text)
+    before = Host(device="cpu").posterior(planned("ensemble", **sharp), text)
     done(clustered({"kind": "pin-documents", "clustering": "topics", "cluster": "1", "documents": [_document()]}))
     done(clustered({"kind": "make-cluster-domains", "clustering": "topics"}))
     with reading() as session:
         clusters = get_clustering(session, "topics").clusters
     assert [one.domain for one in clusters] == ["topics/0.2", "topics/1.2", "topics/2"]
-    assert Host(device="cpu").posterior(planned(**sharp), text) == before  # a pin moves no centre
-    mixed = planned(gate=load_gate({**asdict_of("ensemble"), "kind": "cluster-posterior"})).route
+    assert Host(device="cpu").posterior(planned("ensemble", **sharp), text) == before  # a pin moves no centre
+    mixed = planned("ensemble", gate=load_gate({**asdict_of("ensemble"), "kind": "cluster-posterior"})).route
     assert mixed is not None
     assert mixed.clusters == (0, 1, 2)
     done(clustered(domain))
     done(clustered({"kind": "merge-clusters", "clustering": "topics", "clusters": ["0", "1"]}))
     done(clustered({"kind": "make-cluster-domains", "clustering": "topics"}))
-    route = planned().route
+    route = planned("ensemble").route
     assert route is not None
     assert route.clusters == (0, 0, 1)
-    first, second, _ = Host(device="cpu").posterior(planned(), text).weights[-1]
+    first, second, _ = Host(device="cpu").posterior(planned("ensemble"), text).weights[-1]
     assert first == pytest.approx(second)  # both are of the one cluster now
     done(clustered(domain))
 
@@ -169,7 +158,7 @@ def _document() -> str:
 def test_the_expert_of_the_texts_cluster_speaks(clustered: Do) -> None:
     host = Host(device="cpu")
     for text, word in (("the appeal is dismissed with costs", "statute"), ("bake in a hot oven until", "flour")):
-        message = host.posterior(planned(), text)
+        message = host.posterior(planned("ensemble"), text)
         assert message.experts == elms()
         for weights in message.weights:
             assert math.fsum(weights) == pytest.approx(1, abs=1e-6)
@@ -179,15 +168,15 @@ def test_the_expert_of_the_texts_cluster_speaks(clustered: Do) -> None:
 def test_only_the_nearest_is_loaded_and_the_manifest_names_every_base(clustered: Do) -> None:
     host = Host(device="cpu")
     sharp = load_gate({**asdict_of("ensemble"), "top_k": 1})
-    events = list(host.stream(planned(gate=sharp), "the court held the appeal", SAMPLING))
+    events = list(host.stream(planned("ensemble", gate=sharp), "the court held the appeal", SAMPLING))
     led = {max(one.weights, key=one.weights.__getitem__) for one in events if isinstance(one, Token)}
     assert {id for base in host.use().bases for id in base.experts} == {
-        one.id for one in planned().experts if one.name in led
+        one.id for one in planned("ensemble").experts if one.name in led
     }
     assert len(led) < 3
-    manifest = Manifest.of(planned()).model_dump()
+    manifest = Manifest.of(planned("ensemble")).model_dump()
     assert len({one["base_sha256"] for one in manifest["experts"]}) == 3
-    assert manifest["clustering_sha256"] == planned().route.clustering.sha256  # type: ignore[union-attr]
+    assert manifest["clustering_sha256"] == planned("ensemble").route.clustering.sha256  # type: ignore[union-attr]
 
 
 def asdict_of(mixture: str) -> dict[str, Any]:
@@ -197,7 +186,9 @@ def asdict_of(mixture: str) -> dict[str, Any]:
 
 def test_a_host_with_little_memory_gives_the_same(clustered: Do) -> None:
     roomy, tight = Host(device="cpu"), Host(cache_bytes=1, device="cpu")
-    assert list(tight.stream(planned(), "the court", SAMPLING)) == list(roomy.stream(planned(), "the court", SAMPLING))
+    assert list(tight.stream(planned("ensemble"), "the court", SAMPLING)) == list(
+        roomy.stream(planned("ensemble"), "the court", SAMPLING)
+    )
     assert (len(tight.use().bases), len(roomy.use().bases)) == (1, 3)
 
 
@@ -292,7 +283,7 @@ def across(clustered: Do) -> list[str]:
 
 def test_metadata_and_clusters_weigh_together_in_one_mixture_across_methods(across: list[str]) -> None:
     message = Host(device="cpu").posterior(planned("all"), "the ships sailed over the grey rocks")
-    nearness = Host(device="cpu").posterior(planned(), "the ships sailed over the grey rocks")
+    nearness = Host(device="cpu").posterior(planned("ensemble"), "the ships sailed over the grey rocks")
     assert message.experts == across
     for position, weights in enumerate(message.weights):
         assert math.fsum(weights) == pytest.approx(1, abs=1e-6)  # L5

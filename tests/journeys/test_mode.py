@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import shutil
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 import torch
 
 from engine.config import SamplingConfig
-from engine.errors import Problem, ScoresError
+from engine.errors import ScoresError
 from engine.events import Step, Token
 from engine.loading.host import Host
 from engine.loading.loaded_base import load_base
@@ -22,12 +21,10 @@ from engine.methods.mode.flops import training_flops
 from engine.models.families import load_model
 from engine.models.flops import Shape, forward_flops
 from engine.models.rows import Rows
-from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
-from tests.journeys.conftest import done, work
+from tests.journeys.conftest import card_of, done, paused_at, resumed, work
 from workbench.analysis import perplexity_tables
 from workbench.analysis import training_curves as training_history
-from workbench.answers.cards import ExpertCard, JobCard
 from workbench.errors import BadSpecError, InUseError
 from workbench.job_records import jobs
 from workbench.questions.costs import CostRequest
@@ -78,11 +75,6 @@ def mode_home(trained_home: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 def moded(do, home: Path, mode_home: Path):
     shutil.copytree(mode_home, home, dirs_exist_ok=True)
     return do
-
-
-def card_of(name: str) -> ExpertCard:
-    with reading() as session:
-        return experts.get_expert(session, name)
 
 
 def hosted(*names: str):
@@ -259,27 +251,6 @@ def test_a_training_that_was_cut_ends_as_one_that_was_not(moded, job_spec) -> No
     suffix = "court" if job_spec is STAGE_ONE else "composed"
     assert part_hashes(f"cut/{suffix}") == part_hashes(f"whole/{suffix}")
     assert math.isclose(*(card_of(f"{name}/{suffix}").metrics["dev_perplexity"] for name in ("whole", "cut")))
-
-
-def paused_at(job_spec: dict[str, Any], step: int) -> str:
-    """The id of a job that was paused after this step, with a checkpoint."""
-    job_id, events = run_now(job_spec)
-    for event in events:
-        if isinstance(event, Step) and event.step == step:
-            break
-    events.close()  # type: ignore[attr-defined]
-    return job_id
-
-
-def resumed(job_id: str) -> JobCard:
-    """The card of a job that was resumed, or tried again, and has ended."""
-    with transaction() as session:
-        go_on = jobs.resume if jobs.get_job(session, job_id).state == "paused" else jobs.retry
-        go_on(session, job_id)
-    with suppress(Problem):
-        list(run_here(job_id))
-    with reading() as session:
-        return jobs.get_job(session, job_id)
 
 
 def test_a_composition_goes_on_with_the_experts_that_it_began_with_or_not_at_all(moded) -> None:

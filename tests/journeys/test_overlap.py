@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.journeys.conftest import Do
 from ui.cli.app import main
-from workbench.answers.cards import JobCard
 from workbench.questions.affinity import AffinityRequest
 from workbench.registry import reports
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import reading, transaction
 from workbench.store.storage import get_storage
-
-Do = Callable[[dict[str, Any]], JobCard]
 
 
 def test_every_two_domains_are_compared_and_the_matrix_is_kept(trained: Do) -> None:

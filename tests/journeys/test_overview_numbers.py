@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
+from tests.journeys.conftest import Do
 from ui.cli.app import main
 from ui.present.headlines import last_headline, mean_of_model, signed_text
 from ui.present.picture import scores_of
 from ui.studio.shared import contents
 from ui.studio.shared.contents import read_contents
-from workbench.answers.cards import JobCard
 from workbench.questions.calibration import calibrate_evidence
 from workbench.questions.perplexities import MixedScores, MixRequest
 from workbench.questions.question import ask
@@ -22,8 +21,6 @@ from workbench.registry.database import reading, transaction
 from workbench.registry.mixtures import get_mixture, save_calibration
 from workbench.schema.tables import Mixture
 from workbench.store.storage import get_storage
-
-Do = Callable[[dict[str, Any]], JobCard]
 
 
 class Server:

@@ -16,11 +16,11 @@ import torch
 from engine.loading.loaded_base import load_base
 from engine.models.rows import Rows
 from jobs.queue.submit import submit
-from tests.journeys.conftest import SHAPE, Do, done, work, write_domain
+from tests.journeys.conftest import SHAPE, Do, card_of, done, work, write_domain
 from tests.journeys.test_export import IDS, LORA, our_logits
 from ui.cli.app import main
 from workbench.analysis.changes.retrained_baselines import unknown_text, unknown_text_of_base
-from workbench.answers.cards import ExpertCard, JobCard
+from workbench.answers.cards import JobCard
 from workbench.errors import BadSpecError
 from workbench.registry import experts, seeds
 from workbench.registry.database import reading
@@ -52,11 +52,6 @@ def pack(do: Do, expert: str, file: Path, **options: Any) -> Path:
 
 def unpack(file: Path, there: Settings, **options: Any) -> JobCard:
     return work({"kind": "unpack-expert", "file": str(file), **options}, there)
-
-
-def card_of(name: str, there: Settings | None = None) -> ExpertCard:
-    with reading(there) as session:
-        return experts.get_expert(session, name)
 
 
 def base_hash(name: str, there: Settings | None = None) -> str:

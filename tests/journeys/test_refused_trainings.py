@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,16 +11,13 @@ from jobs.attempt import attempt
 from jobs.attempt.runner import Log
 from jobs.probe.forecast import forecast
 from jobs.queue.submit import run_now
-from tests.journeys.conftest import TRAINING, done, work
-from workbench.answers.cards import JobCard
+from tests.journeys.conftest import TRAINING, Do, done, work
 from workbench.job_records import jobs
-from workbench.kinds.kind import known_kinds
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import known_kinds, parse_spec
 from workbench.registry.database import reading
 from workbench.schema.job_states import REQUIREMENTS
 from workbench.settings import get_settings
 
-Do = Callable[[dict[str, Any]], JobCard]
 PARTS = {"shape": {"num_blocks": 2, "expert_layers": 1}, "training": TRAINING}
 SPECS: dict[str, dict[str, Any]] = {
     "train-joint": {"seed_model": "seed", "domains": ["court"], "method": "dense", "training": TRAINING},

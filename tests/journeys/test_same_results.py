@@ -22,7 +22,7 @@ from tests.journeys.conftest import SHAPE, WORDS, branch_train_merge, done, work
 from tests.journeys.test_classify import example, write_lines
 from workbench.questions.inference_modes import InferenceModesRequest
 from workbench.questions.perplexities import mix_scores
-from workbench.questions.prior_estimate import PriorRequest
+from workbench.questions.posteriors import PriorRequest
 from workbench.registry.database import close_engines, reading
 from workbench.schema.tables import Clustering, Evaluation, Expert, Job, Metric, Mixture, Report
 from workbench.settings import Settings

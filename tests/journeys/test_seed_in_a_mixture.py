@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from engine.loading.loaded_base import load_base
+from engine.methods.registry import method_of
 from engine.models.rows import Rows
 from jobs.queue.submit import submit
 from tests.journeys.conftest import Do, done
@@ -75,7 +76,7 @@ def test_it_is_one_expert_whose_deletion_keeps_the_seed(trained: Do) -> None:
 def test_it_is_exported_but_no_parent_and_not_packed(trained: Do, tmp_path: Path) -> None:
     with transaction() as session:
         mixtures.create_mixture(session, MixtureSpec(name="one", experts=["seed:seed"]))
-        assert not experts.can_be_parent(experts.expert_row(session, "seed:seed"))
+        assert not method_of(experts.expert_row(session, "seed:seed").method).can_be_copied
     done(trained({"kind": "export-expert", "expert": "seed:seed", "folder": str(tmp_path / "seed")}))
     lm = AutoModelForCausalLM.from_pretrained(str(tmp_path / "seed"), dtype=torch.float32)
     assert torch.equal(logits_of(lm), our_logits("seed:seed"))

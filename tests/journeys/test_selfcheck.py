@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from engine.selfcheck import laws
 from jobs.queue.submit import run_now
-from workbench.answers.cards import JobCard
+from tests.journeys.conftest import Do
 from workbench.job_records import jobs
 from workbench.registry.database import reading
-
-Do = Callable[[dict[str, Any]], JobCard]
 
 
 def test_the_laws_are_checked_and_kept_as_the_jobs_result(do: Do) -> None:

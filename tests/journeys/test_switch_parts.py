@@ -13,10 +13,10 @@ from engine.config import SamplingConfig
 from engine.errors import MixtureError
 from engine.events import Done, GateWeights, Token
 from engine.loading.host import Host
-from engine.loading.plan import GenerationPlan
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.descriptor import METHOD
 from engine.methods.parts.files import save_parts
+from tests.journeys.conftest import planned
 from ui.cli.app import main
 from workbench.answers.posteriors import Manifest
 from workbench.errors import NotFoundError
@@ -74,14 +74,12 @@ def register(parts: list[str], name: str) -> None:
         )
 
 
-def planned(parts: list[str] | None = None) -> GenerationPlan:
-    shown: dict[str, list[str]] = {} if parts is None else {"apps/composed": parts}
-    with reading() as session:
-        return planning.plan(session, get_storage(), MixtureRequest("apps", parts=shown))
-
-
 def message(host: Host, parts: list[str] | None = None) -> list[Token]:
-    return [one for one in host.stream(planned(parts), "the court", SAMPLING) if isinstance(one, Token)]
+    return [
+        one
+        for one in host.stream(planned("apps", parts={"apps/composed": parts}), "the court", SAMPLING)
+        if isinstance(one, Token)
+    ]
 
 
 def test_each_token_has_the_weights_of_backbone_and_active_parts() -> None:
@@ -92,7 +90,7 @@ def test_each_token_has_the_weights_of_backbone_and_active_parts() -> None:
             assert list(gates.parts) == active
             for weights in zip(gates.backbone, *gates.parts.values(), strict=True):
                 assert sum(weights) == pytest.approx(1, abs=1e-6)  # L5
-        assert Manifest.of(planned(requested)).experts[0].parts == list(active)
+        assert Manifest.of(planned("apps", parts={"apps/composed": requested})).experts[0].parts == list(active)
 
 
 def test_switching_belongs_to_the_request() -> None:
@@ -108,7 +106,7 @@ def test_with_all_parts_off_the_seed_model_speaks() -> None:
     from transformers import AutoModelForCausalLM
 
     host = Host(device="cpu")
-    plan = planned([])
+    plan = planned("apps", parts={"apps/composed": []})
     result = host.posterior(plan, "the court held")
     ids = torch.tensor([host._tokenizer(plan).encode("the court held")])
     start = torch.tensor([[host._tokenizer(plan).bos_id]])
@@ -122,7 +120,7 @@ def test_with_all_parts_off_the_seed_model_speaks() -> None:
 
 def test_parts_that_are_not_there_are_refused_with_those_that_are() -> None:
     with pytest.raises(NotFoundError, match=r"no part of “apps/composed” called “sea”. Known: court, kitchen"):
-        planned(["sea"])
+        planned("apps", parts={"apps/composed": ["sea"]})
     with reading() as session:
         with pytest.raises(NotFoundError, match="no expert in “apps” called “small/court”"):
             planning.plan(session, get_storage(), MixtureRequest("apps", parts={"small/court": []}))
@@ -146,7 +144,9 @@ def test_the_command_line_switches_parts_and_shows_their_mean_weights(capsys: py
 
 def test_an_answer_that_is_closed_early_leaves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     host = Host(device="cpu")
-    stream: Iterator[Token | Done] = host.stream(planned(["court"]), "the court", SAMPLING)
+    stream: Iterator[Token | Done] = host.stream(
+        planned("apps", parts={"apps/composed": ["court"]}), "the court", SAMPLING
+    )
     next(stream)
     stream.close()  # type: ignore[attr-defined]
     assert message(host) == message(Host(device="cpu"))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -16,10 +15,9 @@ from engine.loading.host import Host
 from engine.models.families import fresh_model
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from tests.engine.tokenizer_shapes import byte_level, llama_like
-from tests.journeys.conftest import SHAPE, done
+from tests.journeys.conftest import SHAPE, Do, done
 from ui.api.app import create_app
 from ui.cli.app import main
-from workbench.answers.cards import JobCard
 from workbench.questions.token_comparison import ContrastRequest
 from workbench.registry import experts, seeds
 from workbench.registry.database import reading
@@ -27,7 +25,6 @@ from workbench.requests import planning
 from workbench.settings import Settings
 from workbench.store.storage import get_storage
 
-Do = Callable[[dict[str, Any]], JobCard]
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 FILES = {
     "tokenizer_config.json": {

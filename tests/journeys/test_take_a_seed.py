@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine.text.tokenizer import load_tokenizer, train_tokenizer
+from tests.journeys.conftest import Do
 from workbench.answers.cards import JobCard
 from workbench.registry import seeds
 from workbench.registry.database import reading
 from workbench.store.storage import get_storage
-
-Do = Callable[[dict[str, Any]], JobCard]
 
 
 @pytest.fixture

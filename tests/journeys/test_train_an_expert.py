@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from engine.inference.scores import token_hits
 from jobs.attempt.attempt import run_here
 from jobs.kinds.shared import resume_guard
 from jobs.queue.submit import run_now, submit, wait
+from tests.journeys.conftest import Do
 from workbench.analysis import perplexity_tables
 from workbench.answers.cards import JobCard
 from workbench.errors import BadSpecError
@@ -35,7 +36,6 @@ from workbench.schema.tables import Evaluation
 from workbench.specs.requests import MixtureRequest, MixtureSpec
 from workbench.store.storage import get_storage
 
-Do = Callable[[dict[str, Any]], JobCard]
 NEW = {
     "kind": "train-expert",
     "name": "sailor",

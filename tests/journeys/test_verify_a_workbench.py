@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from tests.journeys.conftest import flip
 from ui.cli.app import main
 from ui.cli.commands.servers.verify import store_progress
 from workbench.integrity import check as integrity
@@ -45,12 +46,6 @@ def check(capsys: pytest.CaptureFixture[str], code: int) -> dict[str, Any]:
 def folder_of(table: Any, name: str) -> Path:
     with reading() as session:
         return get_storage().path(session.scalars(select(table.artifact_id).where(table.name == name)).one())
-
-
-def flip(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
 
 
 def needed_by(fault: dict[str, Any]) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ from tests.ui.conftest import FakeHost
 from tests.ui.studio.visits import named, open_page, read
 from ui.api.app import create_app
 from ui.cli.app import main
-from workbench.kinds.parse_spec import parse_as
+from workbench.kinds.kind import parse_as
 from workbench.registry import mixtures
 from workbench.registry.database import transaction
 from workbench.settings import Settings

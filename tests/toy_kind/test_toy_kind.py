@@ -22,8 +22,7 @@ from workbench.errors import BadSpecError
 from workbench.job_records import jobs
 from workbench.job_records.preconditions import validate_against_registry
 from workbench.kinds.data import ImportCorpus
-from workbench.kinds.kind import known_kinds
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import known_kinds, parse_spec
 from workbench.registry.database import reading
 from workbench.schema.tables import Report
 

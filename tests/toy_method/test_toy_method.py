@@ -11,11 +11,12 @@ from starlette.testclient import TestClient
 from streamlit.testing.v1 import AppTest
 
 from engine.files import EXPERT_CARD
+from engine.methods.registry import method_of
 from tests.toy_packages import WORDS, do, forget
 from ui.api.app import create_app
 from workbench.analysis import perplexity_tables
 from workbench.errors import BadSpecError
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.questions.costs import CostRequest
 from workbench.registry import corpora, experts
 from workbench.registry.database import reading
@@ -97,7 +98,7 @@ def test_experts_of_a_method_that_is_gone_are_shown_and_not_loaded(
     forget(FOLDER)
     with reading() as session:
         card = experts.get_expert(session, "toys/court")
-        assert not experts.can_be_parent(card)
+        assert not method_of(card.method).can_be_copied
     with TestClient(create_app(Settings(home=seeded), playground=False), base_url="http://127.0.0.1:8000") as api:
         answer = api.post("/v1/completions", json={"model": "toys", "prompt": "the court", "max_tokens": 3})
     assert answer.status_code >= 400

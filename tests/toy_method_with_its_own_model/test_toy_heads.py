@@ -19,8 +19,8 @@ from workbench.analysis.perplexity_tables import perplexity_table
 from workbench.analysis.training_curves import training_history
 from workbench.errors import BadSpecError
 from workbench.job_records.devices import need_of
-from workbench.kinds.parse_spec import parse_spec
-from workbench.kinds.training.train_mode import TrainMode
+from workbench.kinds.kind import parse_spec
+from workbench.kinds.training.mode import TrainMode
 from workbench.questions.costs import CostRequest
 from workbench.registry.database import close_engines, reading
 from workbench.registry.expert_parts import parts_of

@@ -18,7 +18,7 @@ from tests.workbench.conftest import World
 from workbench.errors import StorageError
 from workbench.integrity.check import check_store
 from workbench.job_records import jobs, leases
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.registry import database
 from workbench.registry.backups import copy_rows, has_rows
 from workbench.schema.tables import Base, Expert, JobEvent, Mixture

@@ -13,8 +13,7 @@ from pydantic import BaseModel, ValidationError
 from engine.text.local_sources import SOURCES
 from workbench.errors import BadSettingsError, BadSpecError
 from workbench.kinds.data import ImportCorpus
-from workbench.kinds.kind import known_kinds
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import known_kinds, parse_spec
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.settings import Settings, get_settings
 from workbench.specs.base import Spec

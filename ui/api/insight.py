@@ -13,7 +13,7 @@ from ui.api.schemas.generation import MixFields
 from ui.serving.security import MAX_BODY_BYTES
 from workbench.answers.cards import PriorCard
 from workbench.answers.posteriors import Manifest, PosteriorAnswer
-from workbench.questions.prior_estimate import PriorRequest
+from workbench.questions.posteriors import PriorRequest
 from workbench.questions.question import Question, ask, known_questions
 from workbench.registry import priors
 

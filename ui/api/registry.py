@@ -21,11 +21,11 @@ from workbench.answers.cards import AliasCard, ClusteringCard, ExpertCard, Mixtu
 from workbench.answers.posteriors import TextChanges
 from workbench.errors import NotFoundError
 from workbench.job_records import devices
-from workbench.kinds.parse_spec import parse_as
+from workbench.kinds.kind import parse_as
 from workbench.questions import calibration
 from workbench.registry import aliases, experts, mixtures, priors, reports, views
 from workbench.registry.clusters import cluster_documents, clusterings
-from workbench.registry.things import THINGS, Thing
+from workbench.registry.resources import RESOURCES, Resource
 from workbench.requests.body import MAX_NAMED, AnyGateChange, Names, Nullable, RequestBody, gate_changes
 from workbench.specs.gates import changed_gate, default_gate, dump_gate, load_gate
 from workbench.specs.requests import MixtureSpec
@@ -203,7 +203,7 @@ def save_calibration(name: str, state: State, response: Response, if_match: IfMa
 @router.delete("/mixtures/{name:path}")
 def delete_mixture(name: str, state: State, if_match: IfMatch = None) -> MixtureCard:
     """Deletes a mixture, not its experts; refused while an alias or a job uses it."""
-    card: MixtureCard = write_if(if_match, state, THINGS["mixture"].delete_one, name)
+    card: MixtureCard = write_if(if_match, state, RESOURCES["mixture"].delete_one, name)
     return card
 
 
@@ -262,13 +262,7 @@ def change_cluster(
     state: State,
 ) -> ClusteringCard:
     """Renames a cluster or replaces its notes; no document moves, and no expert becomes stale."""
-    return state.write(_change_cluster, name, cluster, body)
-
-
-def _change_cluster(session: Any, name: str, cluster: str, body: ClusterChange) -> ClusteringCard:
-    row = clusterings.cluster_row(clusterings.clustering_row(session, name), cluster)
-    notes = row.notes if body.notes is None else body.notes
-    return clusterings.describe_cluster(session, row.id, row.name if body.name is None else body.name, notes)
+    return state.write(clusterings.change_cluster, name, cluster, name=body.name, notes=body.notes)
 
 
 @router.put("/aliases/{name:path}")
@@ -327,7 +321,7 @@ def list_audit(
 @router.delete("/reports/{id}")
 def delete_report(id: str, state: State) -> ReportCard:
     """Deletes a report with its pages; the experts and mixtures that it is about are kept."""
-    card: ReportCard = state.write(THINGS["report"].delete_one, id)
+    card: ReportCard = state.write(RESOURCES["report"].delete_one, id)
     return card
 
 
@@ -338,33 +332,33 @@ OTHER_ROUTES = {  # above: by id, with a filter, with the version of a mixture; 
 }
 
 
-def _add_routes(kind: str, thing: Thing) -> None:
+def _add_routes(kind: str, resource: Resource) -> None:
     list_type: Any = create_model(
         f"{kind.title()}List",
         __base__=ListAnswer,
-        __doc__=f"All {thing.plural}.",
-        data=(list[thing.card], ...),  # type: ignore[name-defined]
+        __doc__=f"All {resource.plural}.",
+        data=(list[resource.card], ...),  # type: ignore[name-defined]
     )
 
-    def list_things(state: State) -> Any:
-        return list_type(data=state.read(thing.list_all))
+    def list_all(state: State) -> Any:
+        return list_type(data=state.read(resource.list_all))
 
     def show(name: str, state: State) -> Any:
-        return state.read(thing.get, name)
+        return state.read(resource.get, name)
 
     def delete(name: str, state: State) -> Any:
-        return state.write(thing.delete_one, name)
+        return state.write(resource.delete_one, name)
 
-    path, shown = thing.path or thing.plural, thing.shown or f"One {thing.noun}, by its name."
+    path, shown = resource.path or resource.plural, resource.shown or f"One {resource.noun}, by its name."
     for verb, method, route, name, sentence, answer, function in (
-        ("list", "GET", f"/{path}", f"list_{path}", thing.listed, list_type, list_things),
-        ("show", "GET", f"/{path}/{{name:path}}", f"show_{kind}", shown, thing.card, show),
-        ("delete", "DELETE", f"/{path}/{{name:path}}", f"delete_{kind}", thing.deleted, thing.card, delete),
+        ("list", "GET", f"/{path}", f"list_{path}", resource.listed, list_type, list_all),
+        ("show", "GET", f"/{path}/{{name:path}}", f"show_{kind}", shown, resource.card, show),
+        ("delete", "DELETE", f"/{path}/{{name:path}}", f"delete_{kind}", resource.deleted, resource.card, delete),
     ):
         if kind not in OTHER_ROUTES[verb]:
             options: Any = {"name": name, "description": sentence, "response_model": answer}
             router.add_api_route(route, function, methods=[method], **options)
 
 
-for _kind, _thing in THINGS.items():
-    _add_routes(_kind, _thing)
+for _kind, _resource in RESOURCES.items():
+    _add_routes(_kind, _resource)

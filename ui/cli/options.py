@@ -18,14 +18,14 @@ from engine.text.split_names import HeldOutSplit
 
 if TYPE_CHECKING:
     from workbench.errors import Complaint
-    from workbench.registry.things import ThingKind
+    from workbench.registry.resources import ResourceKind
     from workbench.specs.base import Sane, Spec
 
 
 Completer = Callable[[str], list[str]]
 
 # What the fields of job specs and the arguments of commands hold, by their names.
-_KINDS: dict[str, tuple[ThingKind, ...]] = {
+_KINDS: dict[str, tuple[ResourceKind, ...]] = {
     "mixture": ("mixture",),
     "branch_from": ("mixture",),
     "clustering": ("clustering",),
@@ -44,13 +44,13 @@ _KINDS: dict[str, tuple[ThingKind, ...]] = {
 }
 
 
-def names_of(*kinds: ThingKind) -> Completer:
+def names_of(*kinds: ResourceKind) -> Completer:
     """Completes names of these kinds; nothing where there is no registry."""
 
     def complete(incomplete: str) -> list[str]:
         from engine.errors import Problem
         from workbench.registry.database import reading
-        from workbench.registry.things import names_from
+        from workbench.registry.resources import names_from
 
         before, comma, start = incomplete.rpartition(",")  # of `a,b`, which some options take
         try:
@@ -62,12 +62,12 @@ def names_of(*kinds: ThingKind) -> Completer:
     return complete
 
 
-def naming_argument(help: str | None, *kinds: ThingKind) -> Any:
+def naming_argument(help: str | None, *kinds: ResourceKind) -> Any:
     """An argument that names things of these kinds."""
     return typer.Argument(help=help, autocompletion=names_of(*kinds))
 
 
-def naming_option(help: str | None, *kinds: ThingKind, flag: str = "") -> Any:
+def naming_option(help: str | None, *kinds: ResourceKind, flag: str = "") -> Any:
     """An option that names things of these kinds."""
     return typer.Option(*filter(None, [flag]), help=help, autocompletion=names_of(*kinds))
 

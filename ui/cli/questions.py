@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar, get_origin
 
 from engine.config import Evidence
-from engine.mixing.evidence import AnyEvidence, EvidenceRule, named
+from engine.mixing.evidence import AnyEvidence, EvidenceRule, name_of_reading
 from ui.cli.mix_options import with_rule
 from ui.cli.options import Knob, build, group_knobs, knobs, split_commas, with_parameters
 from ui.cli.output import print_fields, print_rows, say
@@ -96,7 +96,7 @@ def _values(question: type[Question[Any]], given: Mapping[str, Any]) -> dict[str
     values = with_rule({name: value for name, value in given.items() if value is not None})
     for name, field in question.model_fields.items():
         if name in values and field.annotation == AnyEvidence:
-            values[name] = named(values[name])
+            values[name] = name_of_reading(values[name])
         elif name in values and get_origin(field.annotation) is dict:
             values[name] = dict(map(_pair, split_commas(values[name])))
     return values

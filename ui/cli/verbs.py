@@ -18,7 +18,7 @@ from ui.present.text.formatting import newest_of, pluralize
 from workbench.specs.base import Spec
 
 if TYPE_CHECKING:
-    from workbench.registry.things import ThingKind
+    from workbench.registry.resources import ResourceKind
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -196,11 +196,11 @@ def write(service: Callable[Concatenate[Any, P], T], *arguments: P.args, **optio
         return service(session, *arguments, **options)
 
 
-def get_card(kind: ThingKind, name: str) -> Any:
+def get_card(kind: ResourceKind, name: str) -> Any:
     """The card of one thing. Raises NotFoundError."""
-    from workbench.registry.things import THINGS
+    from workbench.registry.resources import RESOURCES
 
-    return read(THINGS[kind].get, name)
+    return read(RESOURCES[kind].get, name)
 
 
 class CommandGroup(typer.Typer):
@@ -243,26 +243,26 @@ class CommandGroup(typer.Typer):
                 self.add_job(command, kind.spec, help)
 
     def add_list(
-        self, kind: ThingKind, columns: Sequence[Column], help: str, first_step: str, verb: str = "list"
+        self, kind: ResourceKind, columns: Sequence[Column], help: str, first_step: str, verb: str = "list"
     ) -> None:
         """Adds the verb that lists all things of a sort; where there is none, it prints the `first_step`."""
         noun = "seed model" if kind == "seed" else kind
 
         def list_all() -> Iterable[Any]:
-            from workbench.registry.things import THINGS
+            from workbench.registry.resources import RESOURCES
 
-            return read(THINGS[kind].list_all)
+            return read(RESOURCES[kind].list_all)
 
         empty = f"There is no {noun} yet. {first_step}"
         self.command(verb, help=help)(lists(columns, empty=empty, noun=noun)(list_all))
 
-    def add_delete(self, kind: ThingKind, name: Any, help: str, kept: str = "") -> None:
+    def add_delete(self, kind: ResourceKind, name: Any, help: str, kept: str = "") -> None:
         """Adds the verb that deletes one; `name` is the type of its argument, and `kept` what stays."""
 
         def delete(name: str) -> Outcome:
-            from workbench.registry.things import THINGS
+            from workbench.registry.resources import RESOURCES
 
-            write(THINGS[kind].delete_one, name)
+            write(RESOURCES[kind].delete_one, name)
             return Outcome({"deleted": name}, f"“{name}” is deleted{kept}.")
 
         delete.__annotations__["name"] = name

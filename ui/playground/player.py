@@ -44,7 +44,7 @@ from ui.present.forms.settings_in_address import part_values
 from ui.present.next_step_text import problem_text
 from workbench.answers.posteriors import Manifest, StoredAnswer
 from workbench.registry.comparisons import get_comparison
-from workbench.registry.things import THINGS
+from workbench.registry.resources import RESOURCES
 from workbench.requests.verification import changes_since
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Player:
         return next((one for one in known_models(self._state.settings) if one.id == name), None)
 
     def _chips(self, model: Model | None) -> dict[str, Any]:
-        return chips_of(None if model is None else self._state.read(THINGS[model.kind].get, model.id))
+        return chips_of(None if model is None else self._state.read(RESOURCES[model.kind].get, model.id))
 
     def address(self, *values: Any) -> str:
         """The address of the panes that are shown, by the same inputs as `play`; empty while a setting is empty."""

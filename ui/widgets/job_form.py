@@ -35,8 +35,7 @@ from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpecError
 from workbench.job_records.jobs import get_jobs
 from workbench.job_records.preconditions import advice_on
-from workbench.kinds.kind import kind_named
-from workbench.kinds.parse_spec import parse_as
+from workbench.kinds.kind import kind_named, parse_as
 from workbench.registry.database import reading
 from workbench.settings import get_settings
 from workbench.specs.base import Spec

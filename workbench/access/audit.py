@@ -69,9 +69,11 @@ def _subjects(session: Session, action: str, row: Any) -> Iterator[tuple[str, st
     """The kind, name and details of an entry on a row: one or none."""
     if isinstance(row, MixtureMember) and row.mixture is None and action != "add":
         action = "delete"  # the flush deletes what lost its mixture
-    changed = _changed_columns(row) if action == "change" else set()
-    if action == "change" and not changed:
-        return
+    state, changed = inspect(row), set[str]()
+    if action == "change":
+        changed = {one.key for one in state.mapper.column_attrs if state.attrs[one.key].history.has_changes()}
+        if not changed:
+            return
     if isinstance(row, _NAMED):
         yield row.noun, row.title if isinstance(row, Report) else row.name, ", ".join(sorted(changed))
     elif isinstance(row, MixtureMember) and (mixture := _mixture_of(session, row)) is not None:
@@ -84,11 +86,6 @@ def _subjects(session: Session, action: str, row: Any) -> Iterator[tuple[str, st
         yield row.kind, row.title, ""
     elif isinstance(row, Comparison) and action == "delete":
         yield "comparison", row.id, ""
-
-
-def _changed_columns(row: Any) -> set[str]:
-    state = inspect(row)
-    return {column.key for column in state.mapper.column_attrs if state.attrs[column.key].history.has_changes()}
 
 
 def _mixture_of(session: Session, member: MixtureMember) -> Mixture | None:

@@ -229,7 +229,7 @@ def own_expert(perplexities: Sequence[float | None], homes: Sequence[str | None]
     return min(scored)[1] if scored else None
 
 
-class ScoredText(NamedTuple):
+class TextMeasure(NamedTuple):
     """The scored text of a domain's split: exactly these tokens of a tokenizer, in blocks of this size."""
 
     num_tokens: int
@@ -246,10 +246,10 @@ def comparable(
     `tokenizers` are those of the experts by their ids; not needed where all have one, as in a mixture. Of texts that
     as many were scored on it is the longest, and of as long ones that with the longest blocks.
     """
-    texts: dict[str, dict[ScoredText, dict[str, Evaluation]]] = {}
+    texts: dict[str, dict[TextMeasure, dict[str, Evaluation]]] = {}
     for row in rows:
         of_domain = texts.setdefault(row.domain_id, {})
-        text = ScoredText(
+        text = TextMeasure(
             row.num_tokens, row.block_size, (tokenizers or {}).get(row.expert_id, ""), row.num_counted or 0
         )
         of_domain.setdefault(text, {})[row.expert_id] = row

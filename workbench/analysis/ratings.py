@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -129,21 +129,22 @@ def _ballots(session: Session, by_name: bool) -> list[_Ballot]:
         .join(second, (second.comparison_id == Vote.comparison_id) & (second.position == Vote.second))
         .order_by(Vote.created_at, Vote.id)
     )
-    ballots = [
-        _Ballot(comparison, domain, _player(six[:3], by_name), _player(six[3:], by_name), choice, is_blind)
-        for comparison, domain, choice, is_blind, *six in session.execute(statement)
-    ]
+    ballots = []
+    for comparison, domain, choice, is_blind, *six in session.execute(statement):
+        setups = ("", "") if by_name else (six[2], six[5])
+        a, b = _RatedModel(six[0], six[1], setups[0]), _RatedModel(six[3], six[4], setups[1])
+        ballots.append(_Ballot(comparison, domain, a, b, choice, is_blind))
     return [one for one in ballots if one.first != one.second]
-
-
-def _player(columns: Sequence[str], by_name: bool) -> _RatedModel:
-    model, variant, setup = columns
-    return _RatedModel(model, variant, "" if by_name else setup)
 
 
 def _table(domain: str, ballots: Sequence[_Ballot]) -> RatingTable:
     players = list(dict.fromkeys(player for ballot in ballots for player in ballot.players))
-    labels = _labels(players)
+    names = {player: label(player.model, player.variant) for player in players}
+    number = Counter(names.values())
+    labels = {
+        player: name if number[name] == 1 else f"{name} ({player.setup[:_SHOWN_DIGITS]})"
+        for player, name in names.items()
+    }
     rows, sentence = _rating_rows(players, labels, ballots)
     return RatingTable(
         domain=domain,
@@ -154,15 +155,6 @@ def _table(domain: str, ballots: Sequence[_Ballot]) -> RatingTable:
         rows=sorted(rows, key=lambda row: (row.rating is None, -(row.rating or 0.0), row.label)),
         pairs=_pairs(labels, ballots),
     )
-
-
-def _labels(players: Iterable[_RatedModel]) -> dict[_RatedModel, str]:
-    plain = {player: label(player.model, player.variant) for player in players}
-    number = Counter(plain.values())
-    return {
-        player: text if number[text] == 1 else f"{text} ({player.setup[:_SHOWN_DIGITS]})"
-        for player, text in plain.items()
-    }
 
 
 def _rating_rows(
@@ -190,13 +182,13 @@ def _rating_rows(
 
 def _ratable(players: Sequence[_RatedModel], ballots: Sequence[_Ballot]) -> list[_RatedModel]:
     """The largest group of players with enough votes that wins link in both directions."""
-    from engine.statistics.bradley_terry import connected
+    from engine.statistics.bradley_terry import connected_groups
 
-    enough = [player for player in players if _num_votes(player, ballots) >= LEAST_VOTES]
+    enough = [player for player in players if sum(player in one.players for one in ballots) >= LEAST_VOTES]
     votes = _votes(enough, ballots)
     if not enough or not len(votes.shares):
         return []
-    groups = connected(votes.wins())
+    groups = connected_groups(votes.wins())
     return [player for player, group in zip(enough, groups, strict=True) if group == np.bincount(groups).argmax()]
 
 
@@ -214,10 +206,6 @@ def _votes(players: Sequence[_RatedModel], ballots: Sequence[_Ballot]) -> Votes:
         np.array([0.5 if one.winner is None else float(one.winner == one.first) for one in among]),
         len(players),
     )
-
-
-def _num_votes(player: _RatedModel, ballots: Sequence[_Ballot]) -> int:
-    return sum(player in one.players for one in ballots)
 
 
 def _row(
@@ -272,7 +260,12 @@ def _pairs(labels: dict[_RatedModel, str], ballots: Sequence[_Ballot]) -> list[R
 
 def _pair(labels: dict[_RatedModel, str], two: Sequence[_RatedModel], ballots: Sequence[_Ballot]) -> RatedPair:
     wins_a, wins_b = (sum(one.winner == player for one in ballots) for player in two)
-    share, low, high = _share(wins_a, wins_a + wins_b)
+    decided, share, low, high = wins_a + wins_b, None, None, None
+    if decided >= LEAST_VOTES:
+        from scipy.stats import binomtest
+
+        interval = binomtest(wins_a, decided).proportion_ci()
+        share, low, high = wins_a / decided, float(interval.low), float(interval.high)
     both_bad = sum(one.choice == "both_bad" for one in ballots)
     return RatedPair(
         a=labels[two[0]],
@@ -285,16 +278,6 @@ def _pair(labels: dict[_RatedModel, str], two: Sequence[_RatedModel], ballots: S
         low=low,
         high=high,
     )
-
-
-def _share(wins: int, decided: int) -> tuple[float | None, float | None, float | None]:
-    """The share of wins with its exact interval; nothing below `LEAST_VOTES`."""
-    from scipy.stats import binomtest
-
-    if decided < LEAST_VOTES:
-        return None, None, None
-    interval = binomtest(wins, decided).proportion_ci()
-    return wins / decided, float(interval.low), float(interval.high)
 
 
 def _finite(bound: float) -> float | None:

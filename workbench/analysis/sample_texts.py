@@ -31,7 +31,12 @@ def example(session: Session, storage: Storage, mixture: str) -> str:
     domains = dict.fromkeys(name for expert in experts for name in domains_of(expert))
     previews = [preview_documents(session, storage, name, "test", 1, 0) for name in [*domains][:2]]
     texts = [document.text.strip() for documents in previews for document in documents]
-    return _as_long_as_fits(lambda share: _beginnings(texts, share), storage, experts)
+
+    def beginnings(share: float) -> str:
+        parts = [text[: int(share * length)] for text, length in zip(texts, CHARACTERS, strict=False)]
+        return "\n\n".join(parts).strip()
+
+    return _as_long_as_fits(beginnings, storage, experts)
 
 
 def passages(session: Session, storage: Storage, mixture: str, domain: str, split: HeldOutSplit) -> list[str]:
@@ -57,10 +62,6 @@ def _as_long_as_fits(cut: Callable[[float], str], storage: Storage, experts: Seq
     while (text := cut(share)) and (fits := min(_fitting(base, text) for base in bases)) < 1:
         share *= _SHORTER * fits
     return text
-
-
-def _beginnings(texts: list[str], share: float) -> str:
-    return "\n\n".join(text[: int(share * length)] for text, length in zip(texts, CHARACTERS, strict=False)).strip()
 
 
 def _fitting(base: Path, text: str) -> float:

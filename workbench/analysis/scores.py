@@ -6,7 +6,6 @@ Shapes: E experts, X scored tokens of a domain's split, N documents of a cluster
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -132,14 +131,14 @@ def load_scores(storage: Storage, evaluations: Sequence[Evaluation]) -> tuple[Te
     """The scores [E, tokens] behind evaluations of one text, and their block size; each folder is checked once."""
     from engine.inference.scores import open_scores
 
-    return open_scores([_checked(storage.kept(evaluation.artifact)) for evaluation in evaluations])
+    return open_scores([_checked_folder(storage.kept(evaluation.artifact)) for evaluation in evaluations])
 
 
 def load_places(storage: Storage, evaluation: Evaluation) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """The start of each scored block in its split, and its document."""
     from engine.inference.scores import block_documents, block_starts
 
-    folder = _checked(storage.kept(evaluation.artifact))
+    folder = _checked_folder(storage.kept(evaluation.artifact))
     return block_starts(folder), block_documents(folder)
 
 
@@ -147,7 +146,7 @@ def load_counted(storage: Storage, evaluation: Evaluation) -> Tensor | None:
     """Which of the scored tokens count in perplexities [tokens]; None: all."""
     from engine.inference.scores import counted_tokens
 
-    return counted_tokens(_checked(storage.kept(evaluation.artifact)))
+    return counted_tokens(_checked_folder(storage.kept(evaluation.artifact)))
 
 
 def mixed_perplexity(
@@ -165,7 +164,7 @@ def mixed_perplexities(
 
     artifacts = [[storage.kept(artifact.artifact) for artifact in evaluations] for evaluations in texts]
     for artifact in chain.from_iterable(artifacts):
-        _checked(artifact)
+        _checked_folder(artifact)
     firsts = [evaluations[0] for evaluations in texts]
     distances: Sequence[ArtifactRef | None] = [None] * len(texts)
     if planned.route is not None:
@@ -209,25 +208,13 @@ def _same_text(
 def _require_same_text(distances: ArtifactRef, scores: ArtifactRef) -> None:
     from engine.clusters.distances import require_same_text
 
-    require_same_text(_checked(distances), _checked(scores))
+    require_same_text(_checked_folder(distances), _checked_folder(scores))
 
 
 @lru_cache(maxsize=4096)
-def _checked(kept: ArtifactRef) -> Path:
+def _checked_folder(kept: ArtifactRef) -> Path:
     kept.check()
     return kept.folder
-
-
-@dataclass(frozen=True)
-class DocumentLosses:
-    """Nats per token of each document; NaN where none of its tokens was scored."""
-
-    losses_N: NDArray[np.float32]
-
-    @property
-    def num_scored(self) -> int:
-        """The number of documents with a loss."""
-        return int(np.isfinite(self.losses_N).sum())
 
 
 def experts_with_scores(session: Session, domains: list[str]) -> list[str]:
@@ -236,8 +223,8 @@ def experts_with_scores(session: Session, domains: list[str]) -> list[str]:
     return list(session.scalars(query.where(Domain.name.in_(domains)).distinct().order_by(Expert.name)))
 
 
-def document_losses(session: Session, storage: Storage, clustering: str, expert: str) -> DocumentLosses:
-    """The mean loss of an expert over the scored tokens of each document.
+def document_losses(session: Session, storage: Storage, clustering: str, expert: str) -> NDArray[np.float32]:
+    """The mean loss of an expert over the scored tokens of each document (nats); NaN where none was scored.
 
     Of each domain and split the scores of the most tokens count. Conversations have none: their blocks hold several.
     """
@@ -257,7 +244,7 @@ def document_losses(session: Session, storage: Storage, clustering: str, expert:
             numbers = places_of(ids, documents.ids_N)
             is_scored = np.isfinite(means) & (numbers >= 0)
             losses_N[numbers[is_scored]] = means[is_scored]
-    return DocumentLosses(losses_N)
+    return losses_N
 
 
 def _means(

@@ -16,9 +16,9 @@ from engine.methods.registry import method_of
 from workbench.answers.base import Answer
 from workbench.answers.cards import JobCard, MetricPoint
 from workbench.errors import WorkbenchError
-from workbench.job_records.jobs import events, get_job, metrics
+from workbench.job_records.jobs import get_job, metrics, newest_event
 from workbench.job_records.preconditions import creates
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.registry.experts import domains_of
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.seeds import seed_row
@@ -113,19 +113,13 @@ def gate_names(session: Session, job_id: str) -> list[str]:
     """
     job = session.get_one(Job, job_id)
     spec = parse_spec(job.spec)
-    stated = getattr(spec, "parts", None) or (job.result or {}).get("parts") or _parts_in_events(session, job_id)
-    parts = stated or _part_numbers(session, job_id)
+    parts = getattr(spec, "parts", None) or (job.result or {}).get("parts")
+    if not parts and (recorded := newest_event(session, job_id, PARTS)) is not None:
+        parts = (recorded.data or {}).get("parts")
+    if not parts:
+        numbers = (int(one.name.split("/")[1]) for one in metrics(session, job_id) if one.name.startswith("gate/"))
+        parts = [f"part {number}" for number in range(1, max(numbers, default=0) + 1)]
     return [BACKBONE, *parts] if parts else []
-
-
-def _parts_in_events(session: Session, job_id: str) -> list[str]:
-    recorded = (event.data for event in reversed(events(session, job_id)) if event.kind == PARTS)
-    return next((list(data["parts"]) for data in recorded if data), [])
-
-
-def _part_numbers(session: Session, job_id: str) -> list[str]:
-    numbers = (int(one.name.split("/")[1]) for one in metrics(session, job_id) if one.name.startswith("gate/"))
-    return [f"part {number}" for number in range(1, max(numbers, default=0) + 1)]
 
 
 class MetricValue(Answer):
@@ -163,7 +157,12 @@ def job_metrics(session: Session, job_id: str, names: Collection[str] = ()) -> J
     points = metrics(session, job_id)
     parts = gate_names(session, job_id) if any(point.name.startswith("gate/") for point in points) else []
     values = [_value(point, parts) for point in points]
-    return JobMetrics(job=job_id, state=state, points=[one for one in values if _is_chosen(one.metric, names)])
+    chosen = [
+        one
+        for one in values
+        if not names or any(one.metric == name or one.metric.startswith(f"{name}/") for name in names)
+    ]
+    return JobMetrics(job=job_id, state=state, points=chosen)
 
 
 def _value(point: MetricPoint, parts: list[str]) -> MetricValue:
@@ -173,10 +172,6 @@ def _value(point: MetricPoint, parts: list[str]) -> MetricValue:
         number, _, domain = rest.partition("/")
         name = f"gate/{parts[int(number)]}/{domain}"
     return MetricValue(metric=name, step=point.step, value=point.value, unit=_UNITS.get(kind, ""))
-
-
-def _is_chosen(metric: str, names: Collection[str]) -> bool:
-    return not names or any(metric == name or metric.startswith(f"{name}/") for name in names)
 
 
 class MetricTail:
@@ -208,14 +203,6 @@ class TrainingBaseline:
     why_not: str = ""
 
 
-@dataclass(frozen=True)
-class _EvaluatedTraining:
-    """What a job's spec says of its evaluations."""
-
-    domains: tuple[str, ...]
-    config: Any
-
-
 def training_baseline(session: Session, job: JobCard) -> TrainingBaseline:
     """The curve of the parent on the domains of this training; without one, that of a dense model.
 
@@ -227,34 +214,31 @@ def training_baseline(session: Session, job: JobCard) -> TrainingBaseline:
     parent = _parent(session, job)
     reasons = []
     for words, expert in [*([("parent", parent)] if parent else []), *_dense_models(session, job)]:
-        curve = _curve(session, job, training, expert)
+        curve = _curve(session, job, *training, expert)
         if not isinstance(curve, str):
             return TrainingBaseline(f"{words} {expert.name}", tuple(curve))
         reasons.append(curve)
-    return TrainingBaseline(why_not=reasons[0] if reasons else _nothing_to_compare(job))
-
-
-def _nothing_to_compare(job: JobCard) -> str:
+    why_not = "There is no parent and no dense model of the same tokenizer: train one with the method dense."
     if "mixture" in job.spec and job.spec.get("parent") is None and job.state in ACTIVE:
-        return "The parent is chosen when the training starts."
-    return "There is no parent and no dense model of the same tokenizer: train one with the method dense."
+        why_not = "The parent is chosen when the training starts."
+    return TrainingBaseline(why_not=reasons[0] if reasons else why_not)
 
 
-def _training(spec: dict[str, Any]) -> _EvaluatedTraining | None:
+def _training(spec: dict[str, Any]) -> tuple[list[str], Any] | None:
+    """The domains that a training is evaluated on, and its config; None for a job that trains nothing."""
     try:
         parsed = parse_spec(spec)
     except WorkbenchError:  # the package of an old job was uninstalled
         return None
     config = getattr(parsed, "training", None)
     domains = getattr(parsed, "domains", None) or list(filter(None, [getattr(parsed, "domain", None)]))
-    return _EvaluatedTraining(tuple(domains), config) if config is not None and domains else None
+    return (domains, config) if config is not None and domains else None
 
 
 def _parent(session: Session, job: JobCard) -> Expert | None:
     """The expert whose copy this job trains; None for other trainings, and until it is chosen."""
-    recorded = (event.data for event in events(session, job.id) if event.kind == PARENT)
-    if data := next(filter(None, recorded), None):
-        return session.get(Expert, data["parent"])
+    if (recorded := newest_event(session, job.id, PARENT)) is not None and recorded.data:
+        return session.get(Expert, recorded.data["parent"])
     name = job.result.get("parent") or job.spec.get("parent")
     return session.scalar(select(Expert).where(Expert.name == name)) if name else None
 
@@ -278,30 +262,28 @@ def _tokenizer(session: Session, job: JobCard) -> str | None:
         return None
 
 
-def _curve(session: Session, job: JobCard, training: _EvaluatedTraining, expert: Expert) -> list[MetricPoint] | str:
+def _curve(
+    session: Session, job: JobCard, domains: Sequence[str], config: Any, expert: Expert
+) -> list[MetricPoint] | str:
     """The comparable losses of the training that made an expert, or a sentence that says why there are none."""
     other_job = session.get(Job, expert.job_id) if expert.job_id else None
     other = _training(other_job.spec) if other_job else None
     if other_job is None or other is None:
         return f"{expert.name} was not trained here, so it has no curve."
     for setting in _SAME:
-        theirs, ours = getattr(other.config, setting), getattr(training.config, setting)
+        theirs, ours = getattr(other[1], setting), getattr(config, setting)
         if theirs != ours:
             return f"{expert.name} was evaluated with {setting} = {theirs}, this one with {ours}."
-    domains = _unchanged_domains(session, [*training.domains], min(other_job.created_at, job.created_at))
+    # A domain's text never changes, but its name can be reused.
+    since = min(other_job.created_at, job.created_at)
+    unchanged = select(Domain.name).where(Domain.name.in_(domains), Domain.created_at <= since)
+    present = {*session.scalars(unchanged)}.intersection(other[0])
     points = [
         MetricPoint(name=domain, step=point.step, value=point.value)
         for domain in domains
-        if domain in other.domains
+        if domain in present
         for point in metrics(session, other_job.id, f"{_PREFIX}{domain}")
     ]
     if not points:
         return f"{expert.name} was not evaluated on the held-out text of this training while it was trained."
     return points
-
-
-def _unchanged_domains(session: Session, names: Sequence[str], since: float) -> list[str]:
-    """The domains that hold the text that they held then: a domain's text never changes, but its name can be reused."""
-    rows = select(Domain.name).where(Domain.name.in_(names), Domain.created_at <= since)
-    present = set(session.scalars(rows))
-    return [name for name in names if name in present]

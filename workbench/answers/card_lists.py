@@ -7,14 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from workbench.answers.base import Answer
-from workbench.answers.cards import (
-    AuditCard,
-    DeviceCard,
-    EventCard,
-    JobCard,
-    ReportCard,
-    ViewCard,
-)
+from workbench.answers.cards import AuditCard, DeviceCard, EventCard, JobCard, ReportCard, ViewCard
 
 
 class ListAnswer(Answer):

@@ -74,7 +74,7 @@ class Measured(Answer):
     )
     peak_bytes: int = Field(
         description="Peak of resident memory, of all processes on this machine together; on a GPU, that of the "
-        "processes beside it."
+        "processes next to it."
     )
     model_bytes: int = Field(0, description="Weights of the finished model.")
     num_on_node: int = Field(

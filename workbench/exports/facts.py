@@ -84,6 +84,7 @@ def expert_facts(session: Session, row: Expert) -> ExpertFacts:
     """The facts about an expert."""
     method, names = method_of(row.method), domains_of(row)
     rows = session.scalars(select(Domain).where(Domain.name.in_(names)).order_by(Domain.name)).all()
+    is_older = MASK_RULE not in row.config and is_of_first_rule(session, row)  # than the written rule of masks
     return ExpertFacts(
         name=row.name,
         method=row.method,
@@ -95,7 +96,7 @@ def expert_facts(session: Session, row: Expert) -> ExpertFacts:
         num_parameters=row.num_parameters,
         domains=tuple(_domain(one) for one in rows),
         unknown_domains=tuple(sorted(set(names) - {one.name for one in rows})),
-        options=(*_options(row.config), *_first_rule(session, row)),
+        options=(*_options(row.config), *([(MASK_RULE, "1")] if is_older else ())),
         scores=tuple(_scores(session, row)),
         certificates=tuple(
             str(report.findings["sentence"])
@@ -122,26 +123,18 @@ def _options(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from _options(value, f"{prefix}{name}.")
-        elif value is not None and name not in _NO_OPTIONS and not _is_list_of_rows(value):
-            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)
-
-
-def _first_rule(session: Session, row: Expert) -> Iterator[tuple[str, str]]:
-    """The rule of masks as an option, where the training was before it was written down."""
-    if MASK_RULE not in row.config and is_of_first_rule(session, row):
-        yield MASK_RULE, "1"
-
-
-def _is_list_of_rows(value: Any) -> bool:
-    return isinstance(value, Sequence) and any(isinstance(one, Mapping) for one in value)
+        elif value is not None and name not in _NO_OPTIONS:
+            is_list_of_rows = isinstance(value, Sequence) and any(isinstance(one, Mapping) for one in value)
+            if not is_list_of_rows:
+                yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)
 
 
 def _scores(session: Session, row: Expert) -> Iterator[Score]:
     """The newest perplexity on each split of each domain."""
     query = select(Evaluation).where(Evaluation.expert_id == row.id).order_by(Evaluation.created_at)
-    newest = {(one.domain.name, one.split): one for one in session.scalars(query) if one.num_tokens}
-    for (domain, split), one in sorted(newest.items()):
-        yield Score(domain, split, num_counted_tokens(one), perplexity(one))
+    newest = {(scored.domain.name, scored.split): scored for scored in session.scalars(query) if scored.num_tokens}
+    for (domain, split), scored in sorted(newest.items()):
+        yield Score(domain, split, num_counted_tokens(scored), perplexity(scored))
 
 
 MASK_RULE = "mask_rule"  # in an expert's config: the rule of its training on conversations

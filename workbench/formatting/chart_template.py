@@ -120,11 +120,11 @@ def name_line_ends(figure: go.Figure, looks: Sequence[Look]) -> None:
         return
     is_log = figure.layout.yaxis.type == "log"
     heights = _pixels(figure, is_log)
-    places = _apart([heights(end[1]) for end in ends if end is not None])
+    tops = _apart([heights(end[1]) for end in ends if end is not None])
     notes = []
-    for line, look, end, place in zip(lines, looks, ends, places, strict=True):
+    for line, look, end, top in zip(lines, looks, ends, tops, strict=True):
         assert end is not None
-        note = {"x": end[0], "y": math.log10(end[1]) if is_log else end[1], "yshift": place - heights(end[1])}
+        note = {"x": end[0], "y": math.log10(end[1]) if is_log else end[1], "yshift": top - heights(end[1])}
         name = _name_of(line)
         words = {"text": tick(name, look, _MOST_LETTERS), "hovertext": full_label(name)}
         notes.append({**note, **words, "showarrow": False, "xanchor": "left", "xshift": 6})
@@ -169,15 +169,15 @@ def _apart(heights: Sequence[float]) -> list[float]:
     """The heights moved apart, in their order. Those that meet move about their middle; the others stay."""
     order = sorted(range(len(heights)), key=heights.__getitem__)
     groups: list[list[int]] = []  # from the bottom: places in `heights` whose names touch
-    for place in order:
-        group = [place]
+    for index in order:
+        group = [index]
         while groups and _lowest(group, heights) < _lowest(groups[-1], heights) + _APART * len(groups[-1]):
             group = groups.pop() + group
         groups.append(group)
     moved = list(heights)
     for group in groups:
-        for number, place in enumerate(group):
-            moved[place] = _lowest(group, heights) + _APART * number
+        for number, index in enumerate(group):
+            moved[index] = _lowest(group, heights) + _APART * number
     return moved
 
 

@@ -13,10 +13,10 @@ MOST_UNSPACED = 0.1  # of the letters; above it many clauses count as words
 
 def clustering_warnings(metrics: dict[str, Any]) -> list[str]:
     """Warnings about clusters that mean little or are empty; a clustering of an earlier version has fewer metrics."""
-    return [*_divided(metrics), *_unspaced(metrics), *_empty(metrics)]
+    return [*_warn_of_equal_vectors(metrics), *_warn_of_unspaced_text(metrics), *_warn_of_empty_clusters(metrics)]
 
 
-def _divided(metrics: dict[str, Any]) -> list[str]:
+def _warn_of_equal_vectors(metrics: dict[str, Any]) -> list[str]:
     if not (number := metrics.get("num_divided")):
         return []
     arbitrary = metrics.get("arbitrary") or []
@@ -28,7 +28,7 @@ def _divided(metrics: dict[str, Any]) -> list[str]:
     ]
 
 
-def _unspaced(metrics: dict[str, Any]) -> list[str]:
+def _warn_of_unspaced_text(metrics: dict[str, Any]) -> list[str]:
     unspaced = metrics.get("unspaced_share", 0.0)
     if unspaced <= MOST_UNSPACED:
         return []
@@ -39,7 +39,7 @@ def _unspaced(metrics: dict[str, Any]) -> list[str]:
     ]
 
 
-def _empty(metrics: dict[str, Any]) -> list[str]:
+def _warn_of_empty_clusters(metrics: dict[str, Any]) -> list[str]:
     empty = [number for number, size in enumerate(metrics["sizes"]) if not size]
     if not empty:
         return []

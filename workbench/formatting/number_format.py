@@ -76,11 +76,11 @@ def amount(value: float | None, unit: str = "") -> str:
     if value is None:
         return DASH
     prefixes = ("", "k", "M", "G", "T")
-    place = 0
-    while place < len(prefixes) - 1 and value >= (999.5 if place < 2 else 999.95):
-        value, place = value / 1000, place + 1
-    digits = number(value, 0 if not place or (place == 1 and not unit) else 1)
-    return f"{digits} {prefixes[place]}{unit}".rstrip()
+    power = 0
+    while power < len(prefixes) - 1 and value >= (999.5 if power < 2 else 999.95):
+        value, power = value / 1000, power + 1
+    digits = number(value, 0 if not power or (power == 1 and not unit) else 1)
+    return f"{digits} {prefixes[power]}{unit}".rstrip()
 
 
 _FULL = 300  # characters of a name where the mouse is: longer ones would leave the window

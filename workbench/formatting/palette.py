@@ -34,8 +34,8 @@ class Look:
 
 def look_of(number: int, mark: str = "") -> Look:
     """The look that a number from 0 stands for: eight colours, then the same with another dash and pattern."""
-    place, turn = number % len(COLOURS), number // len(COLOURS) % len(DASHES)
-    return Look(COLOURS[place], LETTERS[place], DASHES[turn], PATTERNS[turn], mark, number)
+    index, turn = number % len(COLOURS), number // len(COLOURS) % len(DASHES)
+    return Look(COLOURS[index], LETTERS[index], DASHES[turn], PATTERNS[turn], mark, number)
 
 
 def free_number(enabled: Collection[int], used: Collection[int]) -> int:

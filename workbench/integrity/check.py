@@ -150,21 +150,12 @@ def dependents(session: Session, artifact_id: str) -> Iterator[Dependent]:
     ):
         yield Dependent(thing="evaluation", name=f"{expert} on {domain} ({split})")
     members = select(Mixture.name).join(MixtureMember).join(MixtureMember.expert).where(of_artifact)
-    for name in {*session.scalars(members), *_weighed_by(session, artifact_id)}:
+    # And mixtures whose gate weighs by a clustering of this artifact, or of an embedder in it.
+    of_clustering = or_(Clustering.artifact_id == artifact_id, SeedModel.artifact_id == artifact_id)
+    ids = set(session.scalars(select(Clustering.id).outerjoin(Clustering.seed).where(of_clustering)))
+    gates = session.execute(select(Mixture.name, Mixture.gate)) if ids else ()
+    for name in {*session.scalars(members), *(name for name, gate in gates if gate.get("clustering") in ids)}:
         yield Dependent(thing="mixture", name=name)
-
-
-def _weighed_by(session: Session, artifact_id: str) -> Iterator[str]:
-    """The mixtures whose gate weighs by a clustering of this artifact, or of an embedder in it."""
-    with_seed = select(Clustering.id).outerjoin(Clustering.seed)
-    ids = set(
-        session.scalars(
-            with_seed.where(or_(Clustering.artifact_id == artifact_id, SeedModel.artifact_id == artifact_id))
-        )
-    )
-    for name, gate in session.execute(select(Mixture.name, Mixture.gate)) if ids else ():
-        if gate.get("clustering") in ids:
-            yield name
 
 
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -193,14 +184,10 @@ def with_names(settings: Settings, damaged: DamagedFileError) -> DamagedFileErro
     listed = " and ".join(f"“{name}”" for name in names[:3]) + (" and others" if len(names) > 3 else "")
     verb = "is" if len(names) == 1 else "are"
     problem = f"The {thing}{'s' if len(names) > 1 else ''} {listed} {verb} damaged: {damaged.problem}"
-    return DamagedFileError(problem, f"{_without(thing, names)}{damaged.next_step}")
-
-
-def _without(thing: str, names: list[str]) -> str:
-    """How the other experts of a mixture go on; nothing where several are damaged, as with their base."""
-    if thing != "expert" or len(names) > 1:
-        return ""
-    return f"To use mixtures without it, switch it off: `{shell_command('expert', 'disable', names[0])}`. "
+    if thing != "expert" or len(names) > 1:  # several, as with their base
+        return DamagedFileError(problem, damaged.next_step)
+    command = shell_command("expert", "disable", names[0])
+    return DamagedFileError(problem, f"To use mixtures without it, switch it off: `{command}`. {damaged.next_step}")
 
 
 def _names(needed_by: list[Dependent], thing: str) -> list[str]:

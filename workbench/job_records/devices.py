@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, case, delete, exists, or_, select, update
+from sqlalchemy import Select, and_, case, delete, exists, or_, select, update
 from sqlalchemy.orm import Session
 
 from engine.device import Gpu
@@ -108,7 +108,10 @@ def withdraw_host(session: Session, name: str) -> None:
 
 def withdraw_lost(session: Session, job_id: str, fence: int, uuids: Iterable[str]) -> None:
     """Ends the registration of leased GPUs that are gone; a worker that starts and lists them registers them again."""
-    lost = update(Device).where(_leased_by(job_id, fence), Device.uuid.in_(list(uuids)))
+    own = (DeviceShare.host == Device.host, DeviceShare.uuid == Device.uuid)
+    in_part = exists().where(*own, DeviceShare.job_id == job_id, DeviceShare.fence == fence).correlate(Device)
+    is_leased = or_(and_(Device.job_id == job_id, Device.fence == fence), in_part)
+    lost = update(Device).where(is_leased, Device.uuid.in_(list(uuids)))
     session.execute(without_sync(lost.values(seen_until=database_clock.now(session), worker=_NOBODY)))
 
 
@@ -126,7 +129,8 @@ def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: Dev
     """
     if not need.count or (not pool.uuids and not need.is_required):
         return []
-    order = (case((_has_tenant(database_clock.now(session)), 1), else_=0), Device.number, Device.uuid)
+    shared = exists().where(DeviceTenant.uuid == Device.uuid, DeviceTenant.seen_until > database_clock.now(session))
+    order = (case((shared.correlate(Device), 1), else_=0), Device.number, Device.uuid)
     rows = list(session.scalars(for_update(_in_pool(session, pool).order_by(Device.uuid, Device.host))))
     ranked = session.scalars(select(Device.uuid).where(Device.host == pool.host).order_by(*order)).all()
     held, own = _leases_by_gpu(session, rows), {row.uuid: row for row in rows if row.host == pool.host}
@@ -140,7 +144,8 @@ def lease(session: Session, job_id: str, fence: int, pool: DevicePool, need: Dev
         else:
             own[uuid].job_id, own[uuid].fence = job_id, fence
     session.flush()
-    return [_gpu(own[uuid]) for uuid in chosen]
+    rows = [own[uuid] for uuid in chosen]
+    return [Gpu(row.uuid, row.number, row.name, row.memory_bytes, row.address) for row in rows]
 
 
 def choose_gpus(free: Mapping[str, float], need: DeviceNeed) -> list[str]:
@@ -158,10 +163,6 @@ def choose_gpus(free: Mapping[str, float], need: DeviceNeed) -> list[str]:
 def is_free(free_share: float) -> bool:
     """Whether so much of a GPU is all of it."""
     return free_share + _ROUNDING >= 1
-
-
-def _gpu(row: Device) -> Gpu:
-    return Gpu(row.uuid, row.number, row.name, row.memory_bytes, row.address)
 
 
 def num_there(session: Session, pool: DevicePool) -> int:
@@ -211,22 +212,12 @@ def _free_share(leased: Iterable[_Leased]) -> float:
     return 1.0 - sum(share for _, share in leased)
 
 
-def _leased_by(job_id: str, fence: int) -> ColumnElement[bool]:
-    own = (DeviceShare.host == Device.host, DeviceShare.uuid == Device.uuid)
-    in_part = exists().where(*own, DeviceShare.job_id == job_id, DeviceShare.fence == fence).correlate(Device)
-    return or_(and_(Device.job_id == job_id, Device.fence == fence), in_part)
-
-
 def register_tenant(session: Session, host: str, uuid: str, tenant: str, *, most_bytes: int, seconds: float) -> None:
     """Registers an API server on a GPU for some seconds; to be repeated before they are over."""
     now = database_clock.now(session)
     session.execute(without_sync(delete(DeviceTenant).where(DeviceTenant.seen_until < now - FORGET_SECONDS)))
     values = {"most_bytes": most_bytes, "seen_until": now + seconds}
     session.merge(DeviceTenant(host=host, uuid=uuid, tenant=tenant[:200], **values))
-
-
-def _has_tenant(now: float) -> Any:
-    return exists().where(DeviceTenant.uuid == Device.uuid, DeviceTenant.seen_until > now).correlate(Device)
 
 
 def list_devices(session: Session) -> list[DeviceCard]:
@@ -244,13 +235,12 @@ def _card(row: Device, now: float, held: Iterable[_Leased], tenants: Sequence[De
     return DeviceCard.from_fields(
         row,
         is_there=row.seen_until > now,
-        holders=[DeviceHolder(job_id=job.id, title=job.title, share=share) for job, share in sorted(held, key=_title)],
+        holders=[
+            DeviceHolder(job_id=job.id, title=job.title, share=share)
+            for job, share in sorted(held, key=lambda one: one[0].title)
+        ],
         tenants=[DeviceTenantCard(address=one.tenant, most_bytes=one.most_bytes) for one in here],
     )
-
-
-def _title(leased: _Leased) -> str:
-    return leased[0].title
 
 
 def waits_for(need: DeviceNeed, devices: Collection[DeviceCard]) -> str:
@@ -263,11 +253,19 @@ def waits_for(need: DeviceNeed, devices: Collection[DeviceCard]) -> str:
     if not need.count:
         return ""
     if not there and (lost := [f"{device.host}/{device.number}" for device in devices if device.is_lost]):
-        return f"Waits for {_need_text(need)}: {_lost_text(lost)}. Check with nvidia-smi, then restart the worker."
+        gone = f"{' and '.join(lost)} cannot be used any more"
+        return f"Waits for {_need_text(need)}: {gone}. Check with nvidia-smi, then restart the worker."
     if not there and not need.is_required:
         return ""
     if need.count > largest:
-        return _too_many(need, largest)
+        most = f"more than {largest}" if largest else "any"
+        gpus = "1 GPU" if need.count == 1 else f"{need.count} GPUs of one worker"
+        if not need.is_required:
+            return f"It needs {gpus}, but no worker has {most}: start one that has, or lower WORKBENCH_PROCESSES."
+        return (  # a worker that has them from Slurm registers none
+            f"It needs {gpus}, but no worker has registered {most}. A worker that has takes it, or one with "
+            "WORKBENCH_LAUNCHER=slurm, to which Slurm gives the GPUs; or submit it with fewer."
+        )
     if any(choose_gpus({device.uuid: device.free_share for device in own}, need) for own in totals.values()):
         return ""
     taken = [device for device in there if device.holders]
@@ -277,28 +275,7 @@ def waits_for(need: DeviceNeed, devices: Collection[DeviceCard]) -> str:
     return f"Waits for {_need_text(need)}: {len(taken)} of {len(there)} {verb} in use by {by}."
 
 
-def _lost_text(names: Sequence[str]) -> str:
-    return f"{' and '.join(names)} cannot be used any more"
-
-
 def _need_text(need: DeviceNeed) -> str:
     if need.share < 1:
         return f"{need.share:g} of a GPU"
     return "a GPU" if need.count == 1 else f"{need.count} GPUs of one worker"
-
-
-def _too_many(need: DeviceNeed, largest: int) -> str:
-    """That no worker has registered so many GPUs; one that has them from Slurm registers none."""
-    most = f"more than {largest}" if largest else "any"
-    if not need.is_required:
-        return (
-            f"It needs {_gpus(need.count)}, but no worker has {most}: start one that has, or lower WORKBENCH_PROCESSES."
-        )
-    return (
-        f"It needs {_gpus(need.count)}, but no worker has registered {most}. A worker that has takes it, or one with "
-        "WORKBENCH_LAUNCHER=slurm, to which Slurm gives the GPUs; or submit it with fewer."
-    )
-
-
-def _gpus(count: int) -> str:
-    return f"{count} GPU" if count == 1 else f"{count} GPUs of one worker"

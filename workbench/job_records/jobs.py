@@ -8,21 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, String, and_, case, delete, func, literal, or_, select, update
 from sqlalchemy.orm import Session
 
 from workbench.access import audit
-from workbench.answers.cards import EventCard, JobCard, MetricPoint
+from workbench.answers.cards import DeviceCard, EventCard, JobCard, MetricPoint
 from workbench.errors import BadSpecError, JobError, NotFoundError
-from workbench.job_records.devices import DeviceNeed, need_of
-from workbench.job_records.job_cards import cards_of, shown_state
-from workbench.job_records.leases import add_event, end_waiting, is_expired, stop_without_worker, waits
+from workbench.formatting.number_format import listed
+from workbench.job_records.devices import DeviceNeed, list_devices, need_of, waits_for
+from workbench.job_records.leases import add_event, end_waiting, has_expired, is_expired, stop_without_worker, waits
 from workbench.job_records.preconditions import advice_on, settled
-from workbench.kinds.kind import kind_named
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import kind_named, parse_spec, unreadable_reason
 from workbench.registry.database import plain
 from workbench.schema import database_clock
-from workbench.schema.job_states import UNFINISHED, UNSUCCESSFUL, Ending, ShownState
+from workbench.schema.job_states import ACTIVE, UNFINISHED, UNSUCCESSFUL, UPLOAD, Ending, ShownState
 from workbench.schema.tables import (
     Artifact,
     Clustering,
@@ -212,7 +211,8 @@ def due(session: Session, now: float, resend_seconds: float | None = None) -> li
         resend_seconds = get_settings().reconcile_seconds
     statement = select(Job.id).where(Job.state == "queued", ~waits())
     statement = statement.where(or_(Job.sent_at.is_(None), Job.sent_at <= now - resend_seconds, Job.sent_at > now))
-    return list(session.scalars(statement.order_by(Job.priority.desc(), _creation_order(), Job.id)))
+    first_event = select(func.min(JobEvent.id)).where(JobEvent.job_id == Job.id).correlate(Job).scalar_subquery()
+    return list(session.scalars(statement.order_by(Job.priority.desc(), first_event, Job.id)))
 
 
 def device_needs(session: Session, job_ids: Sequence[str], settings: Settings) -> dict[str, DeviceNeed]:
@@ -220,11 +220,6 @@ def device_needs(session: Session, job_ids: Sequence[str], settings: Settings) -
     rows = session.execute(select(Job.id, Job.kind, Job.spec).where(Job.id.in_(job_ids)))
     needs = {row.id: need_of(session, row.kind, row.spec, settings) for row in rows}
     return {job_id: needs[job_id] for job_id in job_ids if job_id in needs}
-
-
-def _creation_order() -> ColumnElement[int]:
-    """The order in which jobs were created, whatever the clocks said: that of their first events."""
-    return select(func.min(JobEvent.id)).where(JobEvent.job_id == Job.id).correlate(Job).scalar_subquery()
 
 
 def mark_sent(session: Session, job_ids: Iterable[str], now: float) -> None:
@@ -323,3 +318,80 @@ def metrics(session: Session, job_id: str, name: str | None = None) -> list[Metr
         statement = statement.where(Metric.name == name)
     rows = session.execute(statement.order_by(Metric.name, Metric.step))
     return [MetricPoint.from_fields(one) for one in rows]
+
+
+def shown_state(now: float) -> ColumnElement[str]:
+    """The state of a job as its card shows it."""
+    return case((has_expired(now), literal("interrupted", String)), else_=Job.state)
+
+
+def cards_of(session: Session, jobs: Sequence[Job]) -> list[JobCard]:
+    """The cards of these jobs, in their order."""
+    now = database_clock.now(session)
+    after: dict[str, list[str]] = {job.id: [] for job in jobs}
+    statement = select(JobDependency).where(JobDependency.job_id.in_(list(after)))
+    for dependency in session.scalars(statement.order_by(JobDependency.after_id)):
+        after[dependency.job_id].append(dependency.after_id)
+    gpus, devices = _gpus(session, jobs)
+    reasons = _reasons(session, [job for job in jobs if job.state == "queued"], devices)
+    return [
+        JobCard.from_fields(
+            job,
+            state="interrupted" if is_expired(job, now) else job.state,
+            after=after[job.id],
+            gpus=gpus[job.id],
+            waits_for=reasons.get(job.id, ""),
+        )
+        for job in jobs
+    ]
+
+
+def _gpus(session: Session, jobs: Sequence[Job]) -> tuple[dict[str, list[str]], list[DeviceCard]]:
+    """The GPUs that each job has leased, by id, and all that there are where a job may wait for one."""
+    leased: dict[str, list[str]] = {job.id: [] for job in jobs}
+    devices = list_devices(session) if any(job.state in ACTIVE for job in jobs) else []
+    for device in devices:
+        for holder in device.holders:
+            if holder.job_id in leased:
+                part = "" if holder.share == 1 else f" ({holder.share:g} of it)"
+                leased[holder.job_id].append(f"{device.host}/{device.number}{part}")
+    return leased, devices
+
+
+def _reasons(session: Session, queued: list[Job], devices: Sequence[DeviceCard]) -> dict[str, str]:
+    """For which jobs, for which version's or machine's worker and for which GPUs queued jobs wait, by id.
+
+    One that waits for other jobs does not wait for a worker or a GPU yet.
+    """
+    settings, hosts = get_settings(), _upload_hosts(session, queued)
+    reasons = _dependency_reasons(session, [job.id for job in queued])
+    for job in (one for one in queued if one.id not in reasons):
+        host = f"Waits for a worker on “{hosts[job.id]}”, which received its file." if job.id in hosts else ""
+        sentences = (
+            unreadable_reason(job.spec),
+            host,
+            waits_for(need_of(session, job.kind, job.spec, settings), devices),
+        )
+        if reason := " ".join(filter(None, sentences)):
+            reasons[job.id] = reason
+    return reasons
+
+
+def _dependency_reasons(session: Session, queued: Sequence[str]) -> dict[str, str]:
+    """The titles of the jobs that these wait for, as a sentence by id; nothing for those that wait for none."""
+    if not queued:
+        return {}
+    statement = select(JobDependency.job_id, Job.title).join(Job, JobDependency.after_id == Job.id)
+    statement = statement.where(JobDependency.job_id.in_(queued), Job.state != "done")
+    titles: dict[str, list[str]] = {}
+    for job_id, title in session.execute(statement.order_by(Job.created_at, Job.id)):
+        titles.setdefault(job_id, []).append(title)
+    return {job_id: f"Waits for {listed([f'“{one}”' for one in some], 3)}." for job_id, some in titles.items()}
+
+
+def _upload_hosts(session: Session, queued: list[Job]) -> dict[str, str]:
+    """With a shared store, the machines that received the files which these jobs read, by id of the job."""
+    if not queued or not get_settings().store:
+        return {}
+    noted = select(JobEvent).where(JobEvent.kind == UPLOAD, JobEvent.job_id.in_([job.id for job in queued]))
+    return {event.job_id: str((event.data or {}).get("host", "")) for event in session.scalars(noted)}

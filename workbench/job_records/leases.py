@@ -103,7 +103,8 @@ def finish(
     result: dict[str, Any] | None = None,
 ) -> None:
     """Ends the claim with a final state. Repeating it is harmless."""
-    if _has_ended_so(session, job_id, fence, state):
+    ended_so = select(Job.id).where(Job.id == job_id, Job.fence == fence, Job.state == state)
+    if session.scalar(ended_so) is not None:
         return
     values: dict[str, Any] = {"error": plain(error), "next_step": plain(next_step), "result": result or {}}
     values["failure"] = failure.model_dump(exclude_none=True) if failure else None
@@ -182,11 +183,6 @@ def _lease_lost(job_id: str, fence: int) -> LeaseLostError:
     return LeaseLostError(f"This worker lost its lease on job {job_id} (fence {fence}).", "Nothing was written; stop.")
 
 
-def _has_ended_so(session: Session, job_id: str, fence: int, state: JobState) -> bool:
-    is_same = select(Job.id).where(Job.id == job_id, Job.fence == fence, Job.state == state)
-    return session.scalar(is_same) is not None
-
-
 def _without_worker(session: Session, state: JobState) -> dict[str, Any]:
     common = {"state": state, "owner": "", "lease_until": None, "stop_requested": "", **_NO_ETA}
     if state == "queued":
@@ -237,7 +233,7 @@ def end_waiting(session: Session) -> None:
         .where(Job.state == "queued", before.state.in_(UNSUCCESSFUL))
         .order_by(Job.id, before.state.desc())
     )
-    while rows := session.execute(for_update(hopeless, of=Job)).all():
+    while rows := session.execute(for_update(hopeless, Job)).all():
         for job, title, state in rows:
             if job.state == "queued":  # else it waits for several, and has ended already
                 _end(session, job, state, f"The job depends on “{title}”, which is {state}.", f"Retry “{title}”.")

@@ -6,7 +6,7 @@ What unfinished jobs will create counts as existing, so that a chain of jobs can
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -16,8 +16,7 @@ from sqlalchemy.orm import Session
 from engine.foreign_files import what_is
 from engine.text.streams import printable
 from workbench.errors import BadSpecError, NameTakenError, NotFoundError
-from workbench.kinds.kind import Kind, kind_named
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import Kind, kind_named, parse_spec
 from workbench.registry.aliases import model_name
 from workbench.schema.job_states import UNFINISHED
 from workbench.schema.names import ALIAS_SIGN, Named, ensure_free, not_a_cli_name
@@ -70,7 +69,9 @@ class RegistryForecast:
 
     def holds(self, thing: RegistryObject) -> bool:
         """Whether an object is in the registry, or will be once the unfinished jobs are done."""
-        return thing in self._coming or _exists(self._session, thing)
+        table = TABLES[thing[0]]
+        named = select(table.id).where(table.name == thing[1])
+        return thing in self._coming or self._session.scalar(named) is not None
 
     def validate(self, spec: Spec) -> None:
         """Raises BadSpecError with all complaints of `validate_against_registry`."""
@@ -97,11 +98,14 @@ class RegistryForecast:
         return complaints
 
     def _unknown(self, kind: Kind[Spec], spec: Spec) -> list[str]:
-        return [
-            str(NotFoundError(what, name, _known_names(self._session, what, self._coming)))
-            for what, name in dict.fromkeys(kind.requires(spec))
-            if not self.holds((what, name)) and not (what == "domain" and self._any_domain)
-        ]
+        complaints = []
+        for what, name in dict.fromkeys(kind.requires(spec)):
+            if not self.holds((what, name)) and not (what == "domain" and self._any_domain):
+                column = TABLES[what].name
+                known = self._session.scalars(select(column).order_by(column).limit(20))
+                coming = (one for other, one in self._coming if other == what)
+                complaints.append(str(NotFoundError(what, name, [*known, *coming])))
+        return complaints
 
 
 def without_aliases(session: Session, spec: Spec) -> Spec:
@@ -139,14 +143,3 @@ def kind_of(spec: Spec) -> Kind[Spec]:
 def creates(spec: Spec) -> list[RegistryObject]:
     """The objects that a job of this spec will register, as far as their names are known beforehand."""
     return kind_of(spec).creates(spec)
-
-
-def _exists(session: Session, thing: RegistryObject) -> bool:
-    table = TABLES[thing[0]]
-    return session.scalar(select(table.id).where(table.name == thing[1])) is not None
-
-
-def _known_names(session: Session, what: What, coming: Iterable[RegistryObject]) -> list[str]:
-    table = TABLES[what]
-    names = session.scalars(select(table.name).order_by(table.name).limit(20)).all()
-    return [*names, *(name for other, name in coming if other == what)]

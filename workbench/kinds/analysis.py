@@ -12,6 +12,18 @@ from workbench.formatting.number_format import listed, pluralize
 from workbench.kinds.kind import Kind, Result, ResultLink, expert_link, named, no_path, nothing
 from workbench.specs.base import GPU_SHARE, ExpertName, LocalPath, Name, Spec
 
+BlockSize = Annotated[
+    int | None,
+    Field(
+        ge=8,
+        le=MOST_TOKENS,
+        description="Max tokens of context; empty: as in its stored scores, or as in its training.",
+    ),
+]
+MaxTokens = Annotated[
+    int | None, Field(ge=100, description="Max tokens per domain; empty: as in its stored scores, or 20,000.")
+]
+
 
 class Evaluate(Spec):
     """Score experts on held-out text and store every token's log-likelihood."""
@@ -21,15 +33,8 @@ class Evaluate(Spec):
     experts: list[ExpertName] = Field(default_factory=list, description="Further experts on its base to score.")
     domains: list[Name] = Field(default_factory=list, description="Domains to score on; empty takes all.")
     split: HeldOutSplit = Field("test", description="Held-out split.")
-    block_size: int | None = Field(
-        None,
-        ge=8,
-        le=MOST_TOKENS,
-        description="Max tokens of context; empty: as in its stored scores, or as in its training.",
-    )
-    max_tokens: int | None = Field(
-        None, ge=100, description="Max tokens per domain; empty: as in its stored scores, or 20,000."
-    )
+    block_size: BlockSize = None
+    max_tokens: MaxTokens = None
     again: bool = Field(
         False, description="Compute existing scores again, such as those without the number of correct tokens."
     )
@@ -172,15 +177,8 @@ class CertifyAddition(Spec):
     expert: ExpertName = Field(description="Expert that was added.")
     mixture: Name = Field(description="Mixture that holds it.")
     split: HeldOutSplit = Field("test", description="Held-out split.")
-    block_size: int | None = Field(
-        None,
-        ge=8,
-        le=MOST_TOKENS,
-        description="Max tokens of context; empty: as in its stored scores, or as in its training.",
-    )
-    max_tokens: int | None = Field(
-        None, ge=100, description="Max tokens per domain; empty: as in its stored scores, or 20,000."
-    )
+    block_size: BlockSize = None
+    max_tokens: MaxTokens = None
 
 
 CERTIFY_ADDITION = Kind(

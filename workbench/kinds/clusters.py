@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from engine.clusters.config import ClusterConfig, ClusterMethod, Numbers, Scaling, TfidfConfig
 from engine.config import MOST_TOKENS
-from workbench.kinds.kind import Kind, Result, ResultLink, named, no_path, nothing
+from workbench.kinds.kind import Kind, ResultLink, named, no_path, nothing
 from workbench.specs.base import Name, Spec, Stem
 
 if TYPE_CHECKING:
@@ -114,11 +114,6 @@ class ClusterPart(ClusteringSpec):
     shard: int | None = Field(None, ge=0, description="Number of the shard; empty fits the clusters.")
 
 
-def _cluster_part_sentence(result: Result) -> str:
-    part = "The fit" if result["shard"] is None else f"Shard {result['shard']}"
-    return f"{part} of the clustering {result['clustering']} is computed."
-
-
 CLUSTER_PART = Kind(
     spec=ClusterPart,
     title="Part of clustering",
@@ -126,7 +121,10 @@ CLUSTER_PART = Kind(
     requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains)],
     reads=no_path,
     uses_gpu=embeds_with_model,
-    sentence=_cluster_part_sentence,
+    sentence=lambda result: (
+        ("The fit" if result["shard"] is None else f"Shard {result['shard']}") + " of the clustering "
+        f"{result['clustering']} is computed."
+    ),
     runner="jobs.kinds.clusters.find_clusters:run_part",
 )
 

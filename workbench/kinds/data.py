@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -110,9 +110,9 @@ class ImportCorpus(Spec):
 
     def local_paths(self) -> list[str]:
         # The library of data sets reads a folder of this machine where its name is one.
-        place = Path(DatasetSource.parse(self.dataset).dataset)
-        is_local = place.is_absolute() or ".." in place.parts or (bool(self.dataset) and place.exists())
-        return super().local_paths() + ([absolute(str(place))] if is_local else [])
+        path = Path(DatasetSource.parse(self.dataset).dataset)
+        is_local = path.is_absolute() or ".." in path.parts or (bool(self.dataset) and path.exists())
+        return super().local_paths() + ([absolute(str(path))] if is_local else [])
 
 
 def _import_corpus_sentence(result: Result) -> str:
@@ -180,11 +180,6 @@ def _corners(area: str) -> list[tuple[float, float]]:
     return list(zip(pairs, pairs, strict=True))
 
 
-def _dense_training(result: Result) -> dict[str, Any]:
-    form = "DEMix, LoRA, MoE or dense"  # its title on the page Train
-    return {"train.what": form, "train-joint.method": "dense", "train-joint.domains": [result["domain"]]}
-
-
 MAKE_DOMAIN = Kind(
     spec=MakeDomain,
     title="Make domain",
@@ -192,7 +187,15 @@ MAKE_DOMAIN = Kind(
     requires=lambda spec: named("clustering", spec.clustering),
     reads=no_path,
     command="cluster choose CLUSTERING NAME",
-    link=ResultLink("train", "Train on it", _dense_training),
+    link=ResultLink(
+        "train",
+        "Train on it",
+        lambda result: {
+            "train.what": "DEMix, LoRA, MoE or dense",  # its title on the page Train
+            "train-joint.method": "dense",
+            "train-joint.domains": [result["domain"]],
+        },
+    ),
     runner="jobs.kinds.clusters.domains:make_domain",
 )
 

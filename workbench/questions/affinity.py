@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
 from pydantic import Field
@@ -74,6 +74,7 @@ class AffinityRequest(Question[Affinity]):
         named = {name for cell in cells for name in (cell.home, cell.domain) if name}
         holding = {name for pair in overlaps for name in pair}
         changed = {name for report in reports for name in report.findings["domains"]} - holding
+        pairs = {tuple(sorted((cell.home, cell.domain))) for cell in cells if cell.overlap is None}
         without_homes, why_not = _correlation(cells, with_homes=False)
         return Affinity(
             cells=cells,
@@ -82,7 +83,7 @@ class AffinityRequest(Question[Affinity]):
             why_not=why_not,
             changed=sorted(named & changed),
             unmeasured=sorted(named - changed - holding),
-            unpaired=_unpaired_domains(cells, holding),
+            unpaired=[" and ".join(pair) for pair in sorted(pairs) if holding >= set(pair)],
             report=reports[0].id if reports else None,
             measured_at=reports[0].created_at if reports else None,
         )
@@ -98,18 +99,11 @@ def _overlaps(reports: Sequence[ReportCard], hashes: Mapping[str, str]) -> Overl
         names = report.findings["domains"]
         texts = zip(names, report.findings["data_sha256"], strict=True)
         holds = {name for name, sha256 in texts if hashes.get(name, sha256) == sha256}
-        for one, row in zip(names, report.findings["overlap"], strict=True):
-            for other, value in zip(names, row, strict=True):
-                if one in holds and other in holds:
-                    newest.setdefault((one, other), value)
+        for first, row in zip(names, report.findings["overlap"], strict=True):
+            for second, value in zip(names, row, strict=True):
+                if first in holds and second in holds:
+                    newest.setdefault((first, second), value)
     return newest
-
-
-def _unpaired_domains(cells: Sequence[AffinityCell], holding: Set[str]) -> list[str]:
-    """Domains that were measured, but never together: `law and sea`."""
-    missing = [cell for cell in cells if cell.overlap is None]
-    pairs = {tuple(sorted((cell.home, cell.domain))) for cell in missing}
-    return [" and ".join(pair) for pair in sorted(pairs) if holding >= set(pair)]
 
 
 def _cells(session: Session, mixture: str | None, split: HeldOutSplit, overlaps: Overlaps) -> list[AffinityCell]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -16,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError, ScoresError, first_of
 from engine.loading.plan import GenerationPlan, gate_of
-from engine.mixing.evidence import EvidenceRule, named, rule_of
+from engine.mixing.evidence import EvidenceRule, name_of_reading, rule_of
 from engine.mixing.gates.posterior import EvidenceConfig
 from workbench.analysis.scores import load_counted, load_distances, load_places, load_scores, scored_domains
 from workbench.answers.cards import MixtureCard
@@ -60,7 +59,12 @@ def calibrate_evidence(session: Session, storage: Storage, mixture: MixtureReque
     texts = [_text(session, storage, planned, domain, rows, own[domain]) for domain, rows in scored.items()]
     now = rule_of(planned.gate.evidence)
     result = calibrate(texts, lambda rule, rows: _gate(planned, rule, rows), now)
-    left_out, change = result.by_view.get("left out"), partial(_change, has_interval=not result.too_short)
+    left_out = result.by_view.get("left out")
+
+    def change(estimate: Estimate) -> Change:
+        low, high = (None, None) if result.too_short else (estimate.low, estimate.high)
+        return Change(value=estimate.value, low=low, high=high)
+
     return EvidenceCalibration(
         mixture=mixture,
         experts=[expert.name for expert in planned.experts],
@@ -139,7 +143,7 @@ def _text(
     planned: GenerationPlan,
     domain: str,
     evaluations: Sequence[Evaluation],
-    own: frozenset[int],
+    own_experts: frozenset[int],
 ) -> DevText:
     from engine.analysis.calibration import DevText
 
@@ -149,7 +153,7 @@ def _text(
         scores_EX,
         block_size,
         load_places(storage, evaluations[0])[1],
-        own,
+        own_experts,
         None if planned.route is None else load_distances(session, storage, planned, evaluations[0]),
         load_counted(storage, evaluations[0]),
     )
@@ -158,13 +162,8 @@ def _text(
 def _gate(planned: GenerationPlan, rule: EvidenceRule, rows: Sequence[int]) -> Gate:
     assert isinstance(planned.gate, EvidenceConfig)
     route = planned.route and replace(planned.route, clusters=tuple(planned.route.clusters[row] for row in rows))
-    experts, gate = tuple(planned.experts[row] for row in rows), replace(planned.gate, evidence=named(rule))
+    experts, gate = tuple(planned.experts[row] for row in rows), replace(planned.gate, evidence=name_of_reading(rule))
     return gate_of(replace(planned, experts=experts, gate=gate, route=route))
-
-
-def _change(estimate: Estimate, has_interval: bool) -> Change:
-    bounds = (estimate.low, estimate.high) if has_interval else (None, None)
-    return Change(value=estimate.value, low=bounds[0], high=bounds[1])
 
 
 EVIDENCE = "evidence"
@@ -199,7 +198,11 @@ def make_mixture(
             proposal = calibrate_evidence(session, get_storage(settings), card.name)
     except (MixtureError, ScoresError) as error:
         return NewMixture(**dict(card), no_proposal=error.problem, next_step=error.next_step)
-    return _with_proposal(card, proposal, bool(calibrate), settings)
+    if calibrate:
+        with transaction(settings) as session:
+            save_calibration(session, proposal)
+            card = get_mixture(session, card.name)
+    return NewMixture(**dict(card), proposal=proposal, accepted=bool(calibrate) and not proposal.keeps)
 
 
 def names_evidence(gate: Mapping[str, Any] | None) -> bool:
@@ -210,11 +213,3 @@ def names_evidence(gate: Mapping[str, Any] | None) -> bool:
 def can_be_calibrated(card: MixtureCard) -> bool:
     """Whether several experts take part, under a gate that looks at evidence."""
     return len([one for one in card.members if one.active and one.enabled]) > 1 and EVIDENCE in card.gate
-
-
-def _with_proposal(card: MixtureCard, proposal: EvidenceCalibration, accept: bool, settings: Settings) -> NewMixture:
-    if accept:
-        with transaction(settings) as session:
-            save_calibration(session, proposal)
-            card = get_mixture(session, card.name)
-    return NewMixture(**dict(card), proposal=proposal, accepted=accept and not proposal.keeps)

@@ -102,7 +102,8 @@ class ClusterGridRequest(Question[ClusterGrid]):
         planned = plan(session, storage, self.mixture)
         gate = _cluster_gate(planned)
         chosen = sorted(self.temperatures or {*TEMPERATURES, gate.temperature})
-        top_ks = _top_ks(len(planned.experts))
+        num_experts = len(planned.experts)
+        top_ks = sorted({*(1 << power for power in range((num_experts - 1).bit_length())), num_experts})
         rows = _rows(session, storage, planned, self.split, chosen, top_ks)
         return ClusterGrid.from_fields(
             self,
@@ -183,11 +184,6 @@ def _rows(
         for domain, evaluations in scored_domains(session, planned, split).items()
         if only is None or domain in only
     ]
-
-
-def _top_ks(num_experts: int) -> list[int]:
-    powers = [1 << power for power in range(num_experts.bit_length())]
-    return sorted({*(k for k in powers if k < num_experts), num_experts})
 
 
 def _grid(

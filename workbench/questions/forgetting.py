@@ -77,7 +77,9 @@ class ForgettingRequest(Question[Forgetting]):
                 "Compare models that were made from one seed.",
             )
         roles = dict(session.execute(select(Domain.name, Domain.role)).tuples().all())
-        targets, rows = _targets(session, *plans), []
+        new = {one.id for one in plans[1].experts} - set(plans[0].member_ids)
+        adapted = session.scalars(select(Expert).where(Expert.id.in_(new), Expert.parent_id.is_not(None)))
+        targets, rows = {domain for row in adapted for domain in domains_of(row)}, []
         for (domain, num_tokens, block_size), both in _shared(session, plans, self.split).items():
             before, after = (
                 mixed_perplexity(session, storage, one, evaluations)
@@ -110,12 +112,6 @@ def _shared(
     for measure in sorted(ours.keys() & theirs.keys()):
         best[measure[0]] = measure  # the last is the longest
     return {measure: (ours[measure], theirs[measure]) for measure in best.values()}
-
-
-def _targets(session: Session, before: GenerationPlan, after: GenerationPlan) -> set[str]:
-    new = {one.id for one in after.experts} - set(before.member_ids)
-    rows = session.scalars(select(Expert).where(Expert.id.in_(new), Expert.parent_id.is_not(None)))
-    return {domain for row in rows for domain in domains_of(row)}
 
 
 def _averages(rows: Sequence[DomainChange]) -> dict[str, MeanChange]:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from engine.config import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from workbench.analysis.scores import load_counted, load_scores, mixed_perplexity, scored_domains
 from workbench.answers.base import Answer
-from workbench.questions.prior_estimate import estimate_cached_prior
+from workbench.questions.posteriors import estimate_cached_prior
 from workbench.questions.question import Evidence, MixtureName, NewestWeight, Question, Split
 from workbench.registry.experts import domains_of
 from workbench.requests.planning import plan
@@ -102,7 +102,7 @@ class InferenceModesRequest(Question[InferenceModeComparison]):
             modes = compare(
                 scores_EX,
                 block_size,
-                own=own,
+                own_row=own,
                 cached_prior_E=prior_E,
                 evidence=self.evidence,
                 newest_weight=self.newest_weight,
@@ -132,10 +132,10 @@ QUESTION = InferenceModesRequest
 
 def _averages(rows: Sequence[InferenceModeDomain]) -> dict[InferenceMode, float | None]:
     """The mean of each perplexity; None where one is missing, and {} for no rows."""
-    columns = [row.by_mode() for row in rows]
-    return {mode: _mean([column[mode] for column in columns]) for mode in INFERENCE_MODES} if rows else {}
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if len(known) == len(values) else None
+    if not rows:
+        return {}
+    means: dict[InferenceMode, float | None] = {}
+    for mode in INFERENCE_MODES:
+        known = [value for row in rows if (value := row.by_mode()[mode]) is not None]
+        means[mode] = sum(known) / len(known) if len(known) == len(rows) else None
+    return means

@@ -14,9 +14,9 @@ from workbench.answers.base import Answer
 from workbench.formatting.shell_command import evaluate_command
 from workbench.questions.question import Question, Split
 from workbench.registry.corpora import domain_row
-from workbench.registry.experts import can_be_parent, first_of_line
+from workbench.registry.experts import first_of_line
 from workbench.registry.mixtures import mixture_row
-from workbench.schema.tables import Evaluation, Expert, Mixture
+from workbench.schema.tables import Expert, Mixture
 from workbench.store.storage import Storage
 
 
@@ -70,13 +70,15 @@ class NearestRequest(Question[ParentProposal]):
         from engine.text.blocks import evenly_spaced
 
         row = mixture_row(session, self.mixture)
-        if not _possible(row):
+        experts = _possible(row)
+        if not experts:
             methods = " and ".join(sorted({method_of(member.expert.method).title for member in row.members}))
             raise ScoresError(
                 f"“{self.mixture}” has no expert whose copy can be trained: experts of {methods} cannot be copied.",
                 "Train an expert of its own next to the backbone: workbench train mode.",
             )
-        scores = _scores(session, row, self.domain, self.split)
+        domain_id = domain_row(session, self.domain).id
+        scores = shared_scores(session, experts, domain_id, self.split, num_blocks=1)
         if scores is None:
             raise ScoresError(
                 f"The {self.split} text of “{self.domain}” is not scored under every expert of “{self.mixture}”, so no "
@@ -84,7 +86,6 @@ class NearestRequest(Question[ParentProposal]):
                 f"Score it: {score_line(self.mixture, self.domain, self.split)}. Or train without a parent: the job "
                 "scores the text.",
             )
-        experts = _possible(row)
         scores_EX, block_size = load_scores(storage, [scores[one.id] for one in experts])
         blocks_ENT = full_blocks(scores_EX, block_size)
         chosen = evenly_spaced(blocks_ENT.shape[1], self.num_blocks)
@@ -111,14 +112,9 @@ QUESTION = NearestRequest
 
 
 def _possible(row: Mixture) -> list[Expert]:
-    return [member.expert for member in row.members if can_be_parent(member.expert)]
+    return [member.expert for member in row.members if method_of(member.expert.method).can_be_copied]
 
 
 def score_line(mixture: str, domain: str, split: HeldOutSplit = "dev") -> str:
     """The command that scores what a proposal needs."""
     return evaluate_command(mixture, split, "--domains", domain)
-
-
-def _scores(session: Session, row: Mixture, domain: str, split: HeldOutSplit) -> dict[str, Evaluation] | None:
-    experts = _possible(row)
-    return shared_scores(session, experts, domain_row(session, domain).id, split, num_blocks=1)

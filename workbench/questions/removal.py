@@ -163,8 +163,7 @@ def sides_of(session: Session, mixture: str, expert: str, retrained: str | None 
     removed = member_named(row, expert).expert
     if removed.domain is None:
         raise MixtureError(
-            f"“{expert}” cannot be compared: it was trained on several domains.",
-            "Choose another expert.",
+            f"“{expert}” cannot be compared: it was trained on several domains.", "Choose another expert."
         )
     members = taking_part(row, removed)
     left = tuple(one for one in members if one is not removed)
@@ -246,10 +245,10 @@ def _identity_sentence(findings: Mapping[str, Any], identity: Mapping[str, Any])
     )
 
 
-def _cost_sentence(own: Mapping[str, Any]) -> str:
-    before, after, never = (own[name] for name in COLUMNS)
+def _cost_sentence(measured: Mapping[str, Any]) -> str:
+    before, after, never = (measured[name] for name in COLUMNS)
     rise = change(100 * (after / before - 1))
-    sentences = f"Perplexity on {own['domain']} goes from {perplexity(before)} to {perplexity(after)} ({rise})"
+    sentences = f"Perplexity on {measured['domain']} goes from {perplexity(before)} to {perplexity(after)} ({rise})"
     return f"{sentences}." if never is None else f"{sentences}; trained without the domain it is {perplexity(never)}."
 
 

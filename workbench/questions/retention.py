@@ -111,10 +111,17 @@ class RetentionRequest(Question[Retention]):
         """
         rows, left_out = [expert_row(session, name) for name in self.experts], list[Expert]()
         if not rows:
-            rows, left_out = _of_one_tokenizer(
-                _experts_scored_on(session, domain_row(session, self.retain).id, self.split)
+            domain_id = domain_row(session, self.retain).id
+            scored = select(Evaluation.expert_id).where(
+                Evaluation.domain_id == domain_id, Evaluation.split == self.split
             )
-        _require_one_tokenizer(rows)
+            of_domain = session.scalars(select(Expert).where(Expert.id.in_(scored)).order_by(Expert.name))
+            rows, left_out = _of_one_tokenizer(of_domain.all())
+        if others := with_another_tokenizer(rows[0], rows[1:]):
+            raise MixtureError(
+                f"“{rows[0].name}” and “{others[0].name}” cannot be compared per token: their tokenizers differ.",
+                "Name experts that were made from one seed.",
+            )
         known = _seeds_of(session, rows)
         rows += [one for one in known if one not in rows]
         learners = [row for row in rows if row not in known] or rows
@@ -152,17 +159,13 @@ def suggest_defaults(session: Session, experts: Sequence[str]) -> RetentionDefau
     known = _seeds_of(session, rows)
     learners = [row for row in rows if row not in known] or rows
     learned = Counter(name for row in learners for name in domains_of(row))
-    scored = _times_scored(session, rows)
+    ids = [row.id for row in rows]
+    pairs = select(Domain.name, Evaluation.expert_id).join(Evaluation.domain).where(Evaluation.expert_id.in_(ids))
+    scored = Counter(name for name, _ in session.execute(pairs.distinct()))
     retained, knew = count_retained(session, experts), _domains_learned_by(known, "")
     domains = session.scalars(select(Domain.name).order_by(Domain.name))
     order = sorted(domains, key=lambda name: (-retained[name], learned[name], name not in knew, -scored[name]))
     return RetentionDefaults(retain=order, targets=list(learned))
-
-
-def _times_scored(session: Session, rows: Sequence[Expert]) -> Counter[str]:
-    ids = [row.id for row in rows]
-    pairs = select(Domain.name, Evaluation.expert_id).join(Evaluation.domain).where(Evaluation.expert_id.in_(ids))
-    return Counter(name for name, _ in session.execute(pairs.distinct()))
 
 
 class _ScoreTable:
@@ -183,11 +186,6 @@ class _ScoreTable:
         return self._cells.get((metric, expert, domain))
 
 
-def _experts_scored_on(session: Session, domain_id: str, split: HeldOutSplit) -> list[Expert]:
-    scored = select(Evaluation.expert_id).where(Evaluation.domain_id == domain_id, Evaluation.split == split)
-    return list(session.scalars(select(Expert).where(Expert.id.in_(scored)).order_by(Expert.name)))
-
-
 def _seeds_of(session: Session, rows: Sequence[Expert]) -> list[Expert]:
     return [one for one in dict.fromkeys(copied_expert(session, row.seed) for row in rows) if one is not None]
 
@@ -204,19 +202,12 @@ def _of_one_tokenizer(rows: Sequence[Expert]) -> tuple[list[Expert], list[Expert
     return chosen, [row for row in rows if row not in chosen]
 
 
-def _require_one_tokenizer(rows: Sequence[Expert]) -> None:
-    if others := with_another_tokenizer(rows[0], rows[1:]):
-        raise MixtureError(
-            f"“{rows[0].name}” and “{others[0].name}” cannot be compared per token: their tokenizers differ.",
-            "Name experts that were made from one seed.",
-        )
-
-
 def _row(row: Expert, scores: _ScoreTable, domains: Sequence[str], *, is_seed: bool) -> RetentionRow:
     accuracy = {domain: scores.get("accuracy", row.name, domain) for domain in domains}
     perplexity = {domain: scores.get("perplexity", row.name, domain) for domain in domains}
     *targets, retain = domains
     parameters = parameters_of(row)
+    logarithm = _mean([None if (value := perplexity[domain]) is None else math.log(value) for domain in targets])
     return RetentionRow.from_fields(
         row,
         expert=row.name,
@@ -227,7 +218,7 @@ def _row(row: Expert, scores: _ScoreTable, domains: Sequence[str], *, is_seed: b
         perplexity=perplexity,
         learned={
             "accuracy": _mean([accuracy[domain] for domain in targets]),
-            "perplexity": _geometric_mean([perplexity[domain] for domain in targets]),
+            "perplexity": None if logarithm is None else math.exp(logarithm),
         },
         kept={"accuracy": accuracy[retain], "perplexity": perplexity[retain]},
         is_ahead={},
@@ -239,32 +230,20 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return fmean(known) if known and len(known) == len(values) else None
 
 
-def _geometric_mean(values: Sequence[float | None]) -> float | None:
-    mean = _mean([None if value is None else math.log(value) for value in values])
-    return None if mean is None else math.exp(mean)
-
-
 def _with_ahead(rows: Sequence[RetentionRow]) -> list[RetentionRow]:
-    ahead = {metric: _ahead(rows, metric) for metric in get_args(Metric)}
+    """The rows, each with whether no other beats it in both; higher accuracies and lower perplexities are better."""
+    ahead = {row.expert: dict[Metric, bool]() for row in rows}
+    for metric in get_args(Metric):
+        sign = 1 if metric == "accuracy" else -1
+        pairs = {row.expert: (row.learned[metric], row.kept[metric]) for row in rows}
+        known = {name: (sign * a, sign * b) for name, (a, b) in pairs.items() if a is not None and b is not None}
+        for name, own in known.items():
+            ahead[name][metric] = not any(a >= own[0] and b >= own[1] and (a, b) != own for a, b in known.values())
+    metrics = get_args(Metric)
     return [
-        row.model_copy(update={"is_ahead": {metric: by_expert[row.expert] for metric, by_expert in ahead.items()}})
+        row.model_copy(update={"is_ahead": {metric: ahead[row.expert].get(metric) for metric in metrics}})
         for row in rows
     ]
-
-
-def _ahead(rows: Sequence[RetentionRow], metric: Metric) -> dict[str, bool | None]:
-    """Whether no other expert beats this one in both; higher accuracies and lower perplexities are better."""
-    sign = 1 if metric == "accuracy" else -1
-    places: dict[str, tuple[float, float] | None] = {}
-    for row in rows:
-        learned, kept = row.learned[metric], row.kept[metric]
-        places[row.expert] = None if learned is None or kept is None else (sign * learned, sign * kept)
-    known = [place for place in places.values() if place is not None]
-    return {
-        expert: own
-        and not any(learned >= own[0] and kept >= own[1] and (learned, kept) != own for learned, kept in known)
-        for expert, own in places.items()
-    }
 
 
 NOT_SCORED, NOT_COUNTED = "not scored on the same text", "scored before right tokens were counted"

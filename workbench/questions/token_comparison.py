@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
@@ -78,7 +76,8 @@ class ContrastRequest(Question[TokenComparison]):
         difference_X = (better_X.double() - worse_X.double()).numpy()
         counted_X = load_counted(storage, pair[0])
         is_counted_X = np.ones(len(difference_X), np.bool_) if counted_X is None else counted_X.numpy()
-        passages, counts = (_passages(one, block_size) for one in (difference_X * is_counted_X, is_counted_X))
+        ends = range(block_size, len(difference_X), block_size)  # of the scored blocks; the last may be shorter
+        passages, counts = (np.split(one, ends) for one in (difference_X * is_counted_X, is_counted_X))
         starts_N, documents_N = load_places(storage, pair[0])
         means = [float(some.sum()) / max(int(count.sum()), 1) for some, count in zip(passages, counts, strict=True)]
         ranked = sorted(range(len(passages)), key=lambda n: (means[n], n))
@@ -135,13 +134,15 @@ def _text(
     """The tokens that were scored. Those of conversations depend on the rule by which these were masked."""
     from engine.inference.scores import score_card
     from engine.text.blocks import MASK_RULE, EvalSample, Tokens
-    from engine.text.chat.template import load_chat_template
+    from engine.text.chat.template import load_chat_template, template_folder
     from engine.text.tokenizer import load_tokenizer
 
     keys = [tokens_key(domain.id, expert.tokenizer_sha256)]
-    if domain.format == "chat" and (template := load_chat_template(_template_folder(storage, expert))) is not None:
-        of_chat = (domain.id, expert.tokenizer_sha256, template.sha256, evaluation.block_size)
-        keys = [chat_tokens_key(*of_chat, rule) for rule in range(MASK_RULE, 0, -1)]
+    if domain.format == "chat":
+        folder = template_folder(storage.path(expert.base_id), storage.path(expert.artifact_id))
+        if (template := load_chat_template(folder)) is not None:
+            of_chat = (domain.id, expert.tokenizer_sha256, template.sha256, evaluation.block_size)
+            keys = [chat_tokens_key(*of_chat, rule) for rule in range(MASK_RULE, 0, -1)]
     for artifact in filter(None, (find_artifact(session, key) for key in keys)):
         tokens = Tokens.open(storage.path(artifact.id), evaluation.split)
         starts_N, _ = load_places(storage, evaluation)
@@ -149,14 +150,3 @@ def _text(
         if len(keys) == 1 or EvalSample(tokens, evaluation.block_size, starts_N).sha256 == scored:
             return tokens, load_tokenizer(storage.path(expert.base_id))
     raise ScoresError(f"The tokens of “{domain.name}” are no longer stored.", "Evaluate the mixture again.")
-
-
-def _template_folder(storage: Storage, expert: Expert) -> Path:
-    from engine.text.chat.template import template_folder
-
-    return template_folder(storage.path(expert.base_id), storage.path(expert.artifact_id))
-
-
-def _passages(values_X: NDArray[Any], block_size: int) -> list[NDArray[Any]]:
-    """The values of the scored tokens block by block; the last may be shorter."""
-    return np.split(values_X, range(block_size, len(values_X), block_size))

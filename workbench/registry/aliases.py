@@ -47,13 +47,9 @@ def set_alias(session: Session, name: str, model: str) -> AliasCard:
     return _card(row)
 
 
-def delete_alias(session: Session, name: str) -> AliasCard:
-    """Deletes an alias, not its model; returns what it was. Raises NotFoundError."""
-    row = by_name(session, Alias, name)
-    card = _card(row)
-    session.delete(row)
-    session.flush()
-    return card
+def delete_alias(session: Session, name: str) -> None:
+    """Deletes an alias, not its model. Raises NotFoundError."""
+    session.delete(by_name(session, Alias, name))
 
 
 def model_row(session: Session, name: str) -> Mixture | Expert:

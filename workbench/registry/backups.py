@@ -14,7 +14,7 @@ import math
 import re
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -46,6 +46,7 @@ from workbench.registry import database
 from workbench.schema.tables import Artifact, Base, RegistryIdentity
 from workbench.settings import Settings
 from workbench.store import ownership
+from workbench.store.rebuild import parents_first
 from workbench.store.row_records import claim_unowned
 from workbench.store.storage import get_storage, noticing_full_disk, remove_leftovers
 from workbench.store.trash import STAMP, seconds_of, stamp_now
@@ -119,32 +120,22 @@ def back_up(settings: Settings) -> Backup:
         registry_id = ownership.registry_id(session)
     path = backups_folder(settings) / f"registry-{registry_id}-{stamp_now()}.db"
     with noticing_full_disk(settings.artifacts_folder):
-        _write_copy(settings, path)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with new_file(path, private=True) as aside:
+            copy_registry(settings, aside)
     remove_leftovers(backups_folder(settings))
     made = list_backups(settings, registry_id)
-    for old in set(made) - set(_to_keep(made)):
+    days = [list(some) for _, some in groupby(made, key=lambda backup: backup.at // EVERY_SECONDS)]
+    # The newest of each of the newest days, and several of the newest day, when somebody made them by hand.
+    for old in {*made} - {*days[0][:NUM_KEPT], *(some[0] for some in days[1:NUM_KEPT])}:
         old.path.unlink(missing_ok=True)
     return made[0]
-
-
-def _to_keep(made: list[Backup]) -> list[Backup]:
-    """The newest backup of each of the newest seven days, and several of the newest day (manual backups)."""
-    days = [list(some) for _, some in groupby(made, key=lambda backup: backup.at // EVERY_SECONDS)]
-    return [*days[0][:NUM_KEPT], *(some[0] for some in days[1:NUM_KEPT])]
-
-
-def _write_copy(settings: Settings, path: Path) -> None:
-    """Copies the registry into a file that is complete or absent; only its owner may read it."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with new_file(path, private=True) as aside:
-        copy_registry(settings, aside)
 
 
 def copy_registry(settings: Settings, path: Path) -> None:
     """Copies a snapshot of a registry into an SQLite file, also while it is written to."""
     if not is_copied(settings):
-        copy_rows_into(settings, path)
-        return
+        return copy_rows_into(settings, path)
     file = make_url(settings.database).database or ""
     with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(path)) as copy:
         source.backup(copy)
@@ -185,7 +176,7 @@ def copy_rows(source: Connection, target: Connection) -> int:
     target.execute(RegistryIdentity.__table__.delete())  # type: ignore[attr-defined]
     copied = 0
     for table in Base.metadata.sorted_tables:
-        statement, rows = _insertion(table, target), iter(_parents_first(table, _rows(source, table)))
+        statement, rows = _insertion(table, target), iter(parents_first(table, _rows(source, table)))
         while some := list(islice(rows, _BATCH_ROWS)):
             if not _fit(target, statement, some):
                 _name_unfit(target, statement, table, some)
@@ -247,22 +238,6 @@ def _insertion(table: Table, target: Connection) -> Insert:
 
 def _is_json(column: Column[Any]) -> bool:
     return isinstance(column.type, JSON)
-
-
-def _parents_first(table: Table, rows: Iterator[Row]) -> Iterable[Row]:
-    """The rows, each after the one of the same table that it refers to, such as an expert after its parent."""
-    references = [column.name for column in table.columns if column.references(table.c.id)] if "id" in table.c else []
-    return _after_referred(references[0], rows) if references else rows
-
-
-def _after_referred(reference: str, rows: Iterator[Row]) -> Iterator[Row]:
-    waiting = {row["id"]: row for row in rows}
-    while waiting:
-        ready = [row for row in waiting.values() if row[reference] not in waiting]
-        assert ready, "no row is its own ancestor"
-        yield from ready
-        for row in ready:
-            del waiting[row["id"]]
 
 
 def _count_on(target: Connection) -> None:

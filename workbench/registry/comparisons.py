@@ -60,14 +60,25 @@ def store_comparison(session: Session, new: NewComparison, history_days: float =
     weights, has_text = domain_weights(session, new.answers), history_days > 0
     domain = new.domain or leading_domain(weights)
     row = Comparison(
-        prompt=plain(_prompt(new)) if has_text else "",
+        prompt=plain(new.messages[-1].content if new.messages else new.prompt) if has_text else "",
         messages=[{"role": one.role, "content": plain(one.content)} for one in new.messages] if has_text else [],
         has_text=has_text,
         domain=domain,
         domain_source="user" if new.domain else "posterior" if domain else "",
         domain_weights=weights,
     )
-    row.answers = [_answer_row(session, place, answer, has_text) for place, answer in enumerate(new.answers)]
+    row.answers = [
+        ComparedAnswer(
+            position=position,
+            model=answer.manifest.model[:200],
+            variant=variant_of(session, answer.manifest)[:300],
+            setup_sha256=setup_sha256(answer.manifest),
+            text=plain(answer.text) if has_text else "",
+            manifest=answer.manifest.model_dump(mode="json"),
+            tokens=_tokens(answer) if has_text else {},
+        )
+        for position, answer in enumerate(new.answers)
+    ]
     session.add(row)
     session.flush()
     audit.record(session, "add", "comparison", row.id)
@@ -80,10 +91,6 @@ def require_letters(num_answers: int) -> None:
         raise BadComparisonError(
             f"A comparison has 2 to {len(LETTERS)} models, got {num_answers}.", "Name other models."
         )
-
-
-def _prompt(new: NewComparison) -> str:
-    return new.messages[-1].content if new.messages else new.prompt
 
 
 def _require_replayable(answer: NewAnswer) -> None:
@@ -100,18 +107,6 @@ def _require_replayable(answer: NewAnswer) -> None:
             f"The answer of “{answer.manifest.model}” cannot be stored: its manifest does not say how it was made.",
             "Send the answer as the API gave it, made with return_token_ids.",
         ) from None
-
-
-def _answer_row(session: Session, position: int, answer: NewAnswer, has_text: bool) -> ComparedAnswer:
-    return ComparedAnswer(
-        position=position,
-        model=answer.manifest.model[:200],
-        variant=variant_of(session, answer.manifest)[:300],
-        setup_sha256=setup_sha256(answer.manifest),
-        text=plain(answer.text) if has_text else "",
-        manifest=answer.manifest.model_dump(mode="json"),
-        tokens=_tokens(answer) if has_text else {},
-    )
 
 
 def _tokens(answer: NewAnswer) -> dict[str, Any]:
@@ -288,41 +283,34 @@ def _delete(session: Session, ids: Sequence[str], with_votes: bool) -> int:
     num_votes = 0
     for start in range(0, len(ids), _BATCH):
         some = ids[start : start + _BATCH]
-        voted = (
-            set()
-            if with_votes
-            else set(session.scalars(select(Vote.comparison_id).where(Vote.comparison_id.in_(some))))
-        )
+        of_votes = select(Vote.comparison_id).where(Vote.comparison_id.in_(some))
+        voted = set() if with_votes else set(session.scalars(of_votes))
         full = [id for id in some if id not in voted]
         num_votes += session.scalar(select(func.count()).select_from(Vote).where(Vote.comparison_id.in_(full))) or 0
         for table, column in ((Vote, Vote.comparison_id), (ComparedAnswer, ComparedAnswer.comparison_id)):
             session.execute(delete(table).where(column.in_(full)))
         session.execute(delete(Comparison).where(Comparison.id.in_(full)))
         for row in session.scalars(select(Comparison).where(Comparison.id.in_(voted))):
-            _remove_text(row)
+            row.prompt, row.messages, row.has_text = "", [], False
+            for answer in row.answers:
+                answer.text, answer.tokens = "", {}
     session.flush()
     return num_votes
 
 
-def _remove_text(row: Comparison) -> None:
-    row.prompt, row.messages, row.has_text = "", [], False
-    for answer in row.answers:
-        answer.text, answer.tokens = "", {}
-
-
 def _head(row: Comparison) -> dict[str, Any]:
+    choices = {stored: choice for choice, stored in _CHOICES.items()}
+    votes = [
+        VoteCard.from_fields(one, a=LETTERS[one.first], b=LETTERS[one.second], choice=choices[one.choice])
+        for one in row.votes
+    ]
     models = [label(one.model, one.variant) for one in row.answers]
-    return {"is_chat": bool(row.messages), "models": models, "votes": [_vote_card(one) for one in row.votes]}
+    return {"is_chat": bool(row.messages), "models": models, "votes": votes}
 
 
 def label(model: str, variant: str) -> str:
     """A model with how the request changed it."""
     return f"{model} {variant}".strip()
-
-
-def _vote_card(row: Vote) -> VoteCard:
-    choice = next(choice for choice, stored in _CHOICES.items() if stored == row.choice)
-    return VoteCard.from_fields(row, a=LETTERS[row.first], b=LETTERS[row.second], choice=choice)
 
 
 def _card(row: Comparison) -> ComparisonCard:

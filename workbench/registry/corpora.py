@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -115,7 +115,12 @@ def register_corpus(
     """Registers a corpus with all domains of the summary that engine.text.split wrote."""
     ensure_free(session, Corpus, name)
     names = [clean_name("domain", domain["name"] or name) for domain in summary["domains"]]
-    _refuse_taken(session, names)
+    taken = sorted(session.scalars(select(Domain.name).where(Domain.name.in_(names))))
+    twice = sorted({name for name in names if names.count(name) > 1})
+    complaints = [f"A domain called “{name}” already exists." for name in taken]
+    complaints += [f"Two domains of this corpus would be called “{name}”." for name in twice]
+    if complaints:
+        raise BadSpecError(complaints, "Choose other names, or delete the corpus that holds them.")
     row = Corpus(
         name=name,
         source=plain(source),
@@ -125,7 +130,16 @@ def register_corpus(
         job_id=job_id,
     )
     row.domains = [
-        _new_domain(domain, role, artifact, one) for domain, one in zip(names, summary["domains"], strict=True)
+        Domain(
+            name=domain,
+            role=role,
+            format=one.get("format", "text"),
+            artifact=artifact,
+            folder=one["folder"],
+            splits=one["splits"],
+            **{key: one[key] for key in ("num_documents", "num_words", "num_bytes", "data_sha256")},
+        )
+        for domain, one in zip(names, summary["domains"], strict=True)
     ]
     session.add(row)
     session.flush()
@@ -139,7 +153,9 @@ def delete_corpus(session: Session, name: str) -> None:
     names = [domain.name for domain in corpus.domains]
     users: dict[str, Iterable[str]] = {
         "expert": [expert.name for expert in session.scalars(select(Expert)) if set(names) & set(domains_of(expert))],
-        "clustering": [row.name for row in session.scalars(select(Clustering)) if _is_source(row, ids)],
+        "clustering": [
+            row.name for row in session.scalars(select(Clustering)) if any(one["id"] in ids for one in row.sources)
+        ],
         "job": unfinished_jobs(session, ["domain", "domains", "watch", "retain"], names),
     }
     refuse_if_used("corpus", name, users)
@@ -152,31 +168,6 @@ def delete_corpus(session: Session, name: str) -> None:
         session.delete(domain)
     for row in [corpus, *artifacts]:
         session.delete(row)
-
-
-def _is_source(clustering: Clustering, domain_ids: Sequence[str]) -> bool:
-    return any(source["id"] in domain_ids for source in clustering.sources)
-
-
-def _refuse_taken(session: Session, names: Sequence[str]) -> None:
-    taken = sorted(session.scalars(select(Domain.name).where(Domain.name.in_(names))))
-    twice = sorted({name for name in names if names.count(name) > 1})
-    complaints = [f"A domain called “{name}” already exists." for name in taken]
-    complaints += [f"Two domains of this corpus would be called “{name}”." for name in twice]
-    if complaints:
-        raise BadSpecError(complaints, "Choose other names, or delete the corpus that holds them.")
-
-
-def _new_domain(name: str, role: str, artifact: Artifact, summary: Mapping[str, Any]) -> Domain:
-    return Domain(
-        name=name,
-        role=role,
-        format=summary.get("format", "text"),
-        artifact=artifact,
-        folder=summary["folder"],
-        splits=summary["splits"],
-        **{key: summary[key] for key in ("num_documents", "num_words", "num_bytes", "data_sha256")},
-    )
 
 
 def _corpus_card(row: Corpus) -> CorpusCard:

@@ -222,12 +222,16 @@ def migrate(settings: Settings | None = None) -> None:
     """Creates or upgrades the registry; any number of processes may call it at once."""
     settings = settings or get_settings()
     lock = _make_home(settings)
-    with _exclusive(lock), _database_errors(settings):
+    with lock.open("w") as file, _database_errors(settings):
+        fcntl.flock(file, fcntl.LOCK_EX)
         version = registry_version(settings)
         if version is not None and version > VERSION:
             raise _other_version(settings, version)
         if version != VERSION:
-            _back_up_file(settings, version)
+            path = make_url(settings.database).database
+            if version is not None and path and make_url(settings.database).get_backend_name() == "sqlite":
+                with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(f"{path}.{version}")) as copy:
+                    source.backup(copy)  # the registry's file before an upgrade, for example as registry.db.0001
             _upgrade(settings)
 
 
@@ -245,15 +249,6 @@ def _make_home(settings: Settings) -> Path:
     return lock
 
 
-def _back_up_file(settings: Settings, version: str | None) -> None:
-    """Copies the registry's file before an upgrade, for example to registry.db.0001."""
-    file = make_url(settings.database).database
-    if version is None or make_url(settings.database).get_backend_name() != "sqlite" or not file:
-        return
-    with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(f"{file}.{version}")) as copy:
-        source.backup(copy)
-
-
 def _upgrade(settings: Settings) -> None:
     from alembic import command  # imported late: few processes migrate
 
@@ -263,7 +258,9 @@ def _upgrade(settings: Settings) -> None:
             if engine.dialect.name == "postgresql":  # processes on other machines
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
             command.upgrade(alembic_config(connection), "head")
-            _check_foreign_keys(connection)
+            if engine.dialect.name == "sqlite":
+                broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+                assert not broken, f"the migration broke references: {broken[:5]}"
     finally:
         engine.dispose()
 
@@ -295,19 +292,6 @@ def alembic_config(connection: Connection) -> Config:
     return config
 
 
-def _check_foreign_keys(connection: Connection) -> None:
-    if connection.dialect.name == "sqlite":
-        broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
-        assert not broken, f"the migration broke references: {broken[:5]}"
-
-
-@contextmanager
-def _exclusive(lock: Path) -> Iterator[None]:
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 @contextmanager
 def _database_errors(settings: Settings) -> Iterator[None]:
     try:
@@ -322,22 +306,22 @@ def _database_errors(settings: Settings) -> Iterator[None]:
 def _problem(settings: Settings, error: exc.DatabaseError) -> NoRegistryError | DiskFullError | None:
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
     reason = str(error.orig).strip().splitlines()[0] if error.orig else ""
-    place = place_of(settings)
+    address = place_of(settings)
     if code == sqlite3.SQLITE_FULL:
-        return DiskFullError(f"The disk of {place} is full; nothing was written.", "Free some space and continue.")
+        return DiskFullError(f"The disk of {address} is full; nothing was written.", "Free some space and continue.")
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return NoRegistryError(f"The registry in {place} is damaged ({reason}).", "Restore it from a copy.")
+        return NoRegistryError(f"The registry in {address} is damaged ({reason}).", "Restore it from a copy.")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
         return RegistryUnavailableError(
-            f"The registry in {place} does not respond ({reason}).", "Try again in a moment."
+            f"The registry in {address} does not respond ({reason}).", "Try again in a moment."
         )
     if isinstance(error, exc.OperationalError) and any(words in reason for words in _REFUSALS):
         return RegistryUnavailableError(
-            f"The registry at {place} refuses the connection ({reason}).",
+            f"The registry at {address} refuses the connection ({reason}).",
             "Correct WORKBENCH_DATABASE_URL, or create what it names, and try again.",
         )
     if error.connection_invalidated or (isinstance(error, exc.OperationalError) and not code):
         return RegistryUnavailableError(
-            f"The registry at {place} does not respond ({reason}).", "Start the database server and try again."
+            f"The registry at {address} does not respond ({reason}).", "Start the database server and try again."
         )
     return None

@@ -17,7 +17,7 @@ from workbench.registry.aliases import aliases_of
 from workbench.registry.database import plain
 from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
 from workbench.registry.reproducible import reproducible_from
-from workbench.registry.seeds import copied_expert, copies_of
+from workbench.registry.seeds import copied_expert, copied_experts
 from workbench.schema.names import by_name, choose_look, clean_name, ensure_free
 from workbench.schema.tables import (
     Cluster,
@@ -102,11 +102,6 @@ def domains_of(row: Expert) -> list[str]:
 def part_names(row: Expert) -> list[str]:
     """The names of an expert's parts; empty for experts without parts."""
     return [part["name"] for part in row.config.get("parts", ())]
-
-
-def can_be_parent(row: Expert | ExpertCard) -> bool:
-    """Whether a copy of the expert can be trained."""
-    return method_of(row.method).can_be_copied
 
 
 def has_parts(row: Expert | ExpertCard) -> bool:
@@ -199,7 +194,7 @@ def users_of(session: Session, name: str) -> dict[str, list[str]]:
             *session.scalars(select(Expert.name).where(Expert.parent_id == row.id, Expert.method.not_in(with_parts))),
             *(one.name for one in experts_made_of(session, row, AVERAGED)),
         ],
-        "seed model": [one.name for one in copies_of(session, row)],
+        "seed model": [seed.name for seed, expert in copied_experts(session) if expert is row],
         "mixture": _mixtures(session, [row.id])[row.id],
         "alias": aliases_of(session, row),
         "job": _jobs(session, row),
@@ -223,7 +218,7 @@ def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
     later_ones = dict.fromkeys(
         [*session.scalars(children), *experts_made_of(session, row, AVERAGED), *experts_made_of(session, row, COMPOSED)]
     )
-    copies = copies_of(session, row)
+    copies = [seed for seed, expert in copied_experts(session) if expert is row]
     for kind, later in (("expert", later_ones), ("seed", copies), ("mixture", session.scalars(joined).all())):
         for row_after in later:
             nodes.append(_node(row_after, kind))

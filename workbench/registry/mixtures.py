@@ -146,7 +146,7 @@ def add_member(session: Session, mixture: str, expert: str, weight: float | None
     if weight is None:
         weight = average_weight(others)
     complaints = _complaints([*(member.expert for member in row.members), added], [*others, weight])
-    _refuse([*complaints, *_place_complaints(session, row, added.name, added.domain_id)])
+    _refuse([*complaints, *route_complaints(session, load_gate(row.gate), {added.name: added.domain_id})])
     position = max((member.position for member in row.members), default=-1) + 1
     row.members.append(MixtureMember(expert=added, position=position, weight=weight))
     session.flush()
@@ -155,11 +155,7 @@ def add_member(session: Session, mixture: str, expert: str, weight: float | None
 
 def require_place(session: Session, mixture: str, expert: str, domain_id: str) -> None:
     """Raises BadSpecError if the mixture's gate cannot weigh an expert of this domain; called before its training."""
-    _refuse(_place_complaints(session, mixture_row(session, mixture), expert, domain_id))
-
-
-def _place_complaints(session: Session, row: Mixture, expert: str, domain_id: str | None) -> list[str]:
-    return route_complaints(session, load_gate(row.gate), {expert: domain_id})
+    _refuse(route_complaints(session, load_gate(mixture_row(session, mixture).gate), {expert: domain_id}))
 
 
 def average_weight(others: Sequence[float]) -> float:
@@ -214,8 +210,7 @@ def arrange(session: Session, mixture: str, active: Collection[str], weights: Ma
 def _require_active(row: Mixture, left: Sequence[MixtureMember]) -> None:
     if not left:
         raise BadSpecError(
-            [f"“{row.name}” would have no active expert with a weight above 0."],
-            "Leave one switched on.",
+            [f"“{row.name}” would have no active expert with a weight above 0."], "Leave one switched on."
         )
 
 
@@ -272,7 +267,9 @@ def _complaints(experts: Sequence[Expert], weights: Sequence[float]) -> list[str
     complaints = [f"“{name}” is named twice." for name in twice]
     if len(weights) != len(experts):
         complaints.append(f"There are {len(weights)} weights for {len(experts)} experts: give one for each.")
-    return complaints + _weight_complaints(names, weights) + _tokenizer_complaints(experts)
+    complaints += _weight_complaints(names, weights)
+    others = with_another_tokenizer(experts[0], experts[1:])
+    return complaints + [f"“{one.name}” has another tokenizer than “{names[0]}”." for one in others]
 
 
 def _weight_complaints(names: Sequence[str], weights: Sequence[float]) -> list[str]:
@@ -280,13 +277,6 @@ def _weight_complaints(names: Sequence[str], weights: Sequence[float]) -> list[s
         f"The weight of “{name}” must be a number of 0 or more, not {weight}."
         for name, weight in zip(names, weights, strict=False)
         if absurdity(weight) or weight < 0
-    ]
-
-
-def _tokenizer_complaints(experts: Sequence[Expert]) -> list[str]:
-    return [
-        f"“{one.name}” has another tokenizer than “{experts[0].name}”."
-        for one in with_another_tokenizer(experts[0], experts[1:])
     ]
 
 
@@ -302,13 +292,8 @@ def _card(row: Mixture) -> MixtureCard:
         members=[_member_card(member) for member in row.members],
         calibration=CalibratedGain(**row.calibration) if row.calibration else None,
     )
-    return card.model_copy(update={"version": _version_of(card)})
-
-
-def _version_of(card: MixtureCard) -> str:
-    """A hash of all that a card says, so that no change goes unseen."""
-    content = json.dumps(card.model_dump(mode="json"), sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
+    content = json.dumps(card.model_dump(mode="json"), sort_keys=True)  # all of it, so that no change goes unseen
+    return card.model_copy(update={"version": hashlib.sha256(content.encode()).hexdigest()[:16]})
 
 
 def _member_card(member: MixtureMember) -> MemberCard:

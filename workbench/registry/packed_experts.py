@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 from workbench.answers.base import Answer
 from workbench.errors import StorageError
 from workbench.registry.experts import IMPORTED, domains_of, parts_of
-from workbench.schema.tables import Expert, SeedModel
+from workbench.schema.tables import Expert
 from workbench.specs.base import HUB
 
 _SHA256 = r"[0-9a-f]{64}"
@@ -44,6 +44,8 @@ class PackedExpert(Answer):
 
 def describe_packed(row: Expert) -> PackedExpert:
     """The description of an expert for a packed file."""
+    seed, source = row.seed, row.seed.source if row.seed else ""
+    source = source if source.startswith(HUB) else source.partition(":")[0]
     return PackedExpert.from_fields(
         row,
         sha256=row.artifact.sha256,
@@ -51,14 +53,7 @@ def describe_packed(row: Expert) -> PackedExpert:
         domains=domains_of(row),
         has_parents=bool(row.parent_id or parts_of(row)),
         config={name: value for name, value in row.config.items() if name != IMPORTED},
-        seed=_describe_seed(row.seed) if row.seed else None,
-    )
-
-
-def _describe_seed(row: SeedModel) -> PackedSeed:
-    kind = row.source.partition(":")[0]
-    return PackedSeed(
-        name=row.name, source=row.source if row.source.startswith(HUB) else kind, sha256=row.artifact.sha256
+        seed=seed and PackedSeed.from_fields(seed, source=source, sha256=seed.artifact.sha256),
     )
 
 

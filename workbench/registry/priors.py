@@ -37,7 +37,7 @@ def give_prior(session: Session, name: str, weights: Mapping[str, float]) -> Pri
 
 
 def keep_estimate(session: Session, name: str, estimate: EstimatedPrior) -> PriorCard:
-    """Stores the shares that `workbench.questions.prior_estimate.PriorRequest` estimated, under a name.
+    """Stores the shares that `workbench.questions.posteriors.PriorRequest` estimated, under a name.
 
     Estimating reads scores, so it must happen before the write transaction. Raises NotFoundError when an expert was
     deleted since.

@@ -8,6 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from workbench.errors import InUseError
+from workbench.formatting.number_format import listed
 from workbench.kinds.kind import known_kinds
 from workbench.schema.job_states import UNFINISHED
 from workbench.schema.tables import Job
@@ -56,11 +57,8 @@ def _names(value: object) -> set[str]:
 
 def _refuse(what: str, name: str, done: str, users: Mapping[str, Iterable[str]], next_step: str) -> None:
     users_by_kind = {kind: sorted(set(names)) for kind, names in users.items()}
-    listed = "; ".join(f"{kind} {_list(names)}" for kind, names in users_by_kind.items() if names)
-    if listed:
-        raise InUseError(f"The {what} “{name}” cannot be {done}: it is needed by {listed}.", next_step)
-
-
-def _list(names: list[str]) -> str:
-    shown = ", ".join(f"“{name}”" for name in names[:_SHOWN])
-    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    needed = [
+        f"{kind} {listed([f'“{one}”' for one in names], _SHOWN)}" for kind, names in users_by_kind.items() if names
+    ]
+    if needed:
+        raise InUseError(f"The {what} “{name}” cannot be {done}: it is needed by {'; '.join(needed)}.", next_step)

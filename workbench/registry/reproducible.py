@@ -29,7 +29,11 @@ def reproducible_from(session: Session, expert: Expert) -> str:
         f"Expert Workbench {expert.code_version}",
     ]
     of_ids = len(job.result.get("experts", ())) > 1 and job.result.get(ROW_ORDER) != "spec"
-    return f"{', '.join(made_of)}. {_limits(environment, expert.name if of_ids else '')}".strip()
+    limits = "On a GPU equal bits are not promised." if environment["device"] != "cpu" else ""
+    if of_ids and not limits:
+        command = shell_command("verify", "--replay", expert.name)
+        limits = f"An earlier version ordered its rows by random ids: {command} makes the same bits, a new job may not."
+    return f"{', '.join(made_of)}. {limits}".strip()
 
 
 def describe_environment(environment: Mapping[str, Any]) -> str:
@@ -40,12 +44,3 @@ def describe_environment(environment: Mapping[str, Any]) -> str:
         f"{environment['device']} of {environment['processor']} ({environment['instructions']}), {threads}, "
         f"{pluralize(processes, 'process', 'processes')}, {versions}"
     )
-
-
-def _limits(environment: Mapping[str, Any], ordered_by_ids: str) -> str:
-    if environment["device"] != "cpu":
-        return "On a GPU equal bits are not promised."
-    if ordered_by_ids:
-        command = shell_command("verify", "--replay", ordered_by_ids)
-        return f"An earlier version ordered its rows by random ids: {command} makes the same bits, a new job may not."
-    return ""

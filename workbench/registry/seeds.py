@@ -94,17 +94,10 @@ def copied_expert(session: Session, seed: SeedModel | None) -> Expert | None:
     return session.get(Expert, expert_id) if expert_id else None
 
 
-def names_of_copied_experts(session: Session) -> dict[str, str]:
-    """By seed model that is a copy of an expert, the name of that expert."""
+def copied_experts(session: Session) -> list[tuple[SeedModel, Expert]]:
+    """The seeds that are copies of experts, by name, each with its expert."""
     rows = session.scalars(select(SeedModel).where(SeedModel.source.startswith("expert:")).order_by(SeedModel.name))
-    made = {row.name: copied_expert(session, row) for row in rows}
-    return {name: expert.name for name, expert in made.items() if expert is not None}
-
-
-def copies_of(session: Session, expert: Expert) -> list[SeedModel]:
-    """The seeds that are a copy of an expert, by name."""
-    rows = session.scalars(select(SeedModel).where(SeedModel.source.startswith("expert:")).order_by(SeedModel.name))
-    return [row for row in rows if copied_expert(session, row) is expert]
+    return [(row, expert) for row in rows if (expert := copied_expert(session, row)) is not None]
 
 
 def delete_seed(session: Session, name: str) -> None:

@@ -35,7 +35,8 @@ def variant_of(session: Session, manifest: Manifest) -> str:
     given = {one.name: one.weight for one in manifest.experts}
     rows = session.scalars(select(Expert).where(Expert.name.in_(list(given))))
     parts = {row.name: part_names(row) for row in rows}
-    changes = ["other parts"] if any(_differs(one.parts, parts.get(one.name)) for one in manifest.experts) else []
+    has_other_parts = any(one.parts not in (None, parts.get(one.name, [])) for one in manifest.experts)
+    changes = ["other parts"] if has_other_parts else []
     options = selectinload(Mixture.members).joinedload(MixtureMember.expert)
     mixture = session.scalar(select(Mixture).where(Mixture.name == manifest.model).options(options))
     if mixture is None:
@@ -53,10 +54,6 @@ def variant_of(session: Session, manifest: Manifest) -> str:
         _with(changes),
     ]
     return ", ".join(sentence for sentence in sentences if sentence)
-
-
-def _differs(given: Sequence[str] | None, stored: Sequence[str] | None) -> bool:
-    return given is not None and list(given) != list(stored or ())
 
 
 def _shares(weights: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:

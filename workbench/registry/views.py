@@ -43,10 +43,6 @@ def save_view(session: Session, name: str, address: str) -> ViewCard:
     return ViewCard.from_fields(row)
 
 
-def delete_view(session: Session, name: str) -> ViewCard:
-    """Deletes a saved view, and returns what it was. Raises NotFoundError."""
-    row = by_name(session, SavedView, name)
-    card = ViewCard.from_fields(row)
-    session.delete(row)
-    session.flush()
-    return card
+def delete_view(session: Session, name: str) -> None:
+    """Deletes a saved view. Raises NotFoundError."""
+    session.delete(by_name(session, SavedView, name))

@@ -60,12 +60,18 @@ def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> G
     """
     request = MixtureRequest(request) if isinstance(request, str) else request
     model = _find_model(session, request.model)
-    _require_known(model, [*(request.active or ()), *(request.weights or ()), *request.parts])
+    for name in (*(request.active or ()), *(request.weights or ()), *request.parts):
+        if name not in model.names:
+            raise NotFoundError("expert", name, model.names, where=f"in “{model.name}”")
     for member in model.members:
         _require_parts(member.expert, request.parts.get(member.expert.name))
     chosen = _choose(model, request.active, _weights(session, model, request))
     experts = [member.expert for member in chosen]
-    _require_one_tokenizer(experts)
+    if others := with_another_tokenizer(experts[0], experts[1:]):
+        names = f"“{others[0].name}” and “{experts[0].name}”"
+        raise MixtureError(
+            f"{names} have different tokenizers, so they cannot be mixed token by token.", "Switch one of them off."
+        )
     gate = changed_gate(model.gate, request.gate) if request.gate else model.gate
     return GenerationPlan(
         model.name,
@@ -75,15 +81,6 @@ def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> G
         gate,
         find_route(session, storage, gate, experts),
     )
-
-
-def _require_one_tokenizer(experts: Sequence[Expert]) -> None:
-    first = experts[0]
-    if others := with_another_tokenizer(first, experts[1:]):
-        names = f"“{others[0].name}” and “{first.name}”"
-        raise MixtureError(
-            f"{names} have different tokenizers, so they cannot be mixed token by token.", "Switch one of them off."
-        )
 
 
 def _find_model(session: Session, name: str) -> _StoredModel:
@@ -104,12 +101,6 @@ def _weights(session: Session, model: _StoredModel, request: MixtureRequest) -> 
         raise unknown_name(session, Mixture, model.name)
     taking_part = [member.expert.name for member in model.members if member.on]
     return weights_under(session, request.prior, taking_part if request.active is None else request.active)
-
-
-def _require_known(model: _StoredModel, experts: Sequence[str]) -> None:
-    for name in experts:
-        if name not in model.names:
-            raise NotFoundError("expert", name, model.names, where=f"in “{model.name}”")
 
 
 def _require_parts(expert: Expert, requested: Collection[str] | None) -> None:
@@ -135,26 +126,21 @@ def _choose(
         if on and weight > 0:
             chosen.append(_PlannedMember(member.expert, weight, True))
     if not chosen:
-        raise _no_active_expert(
-            model.name, [member.expert.name for member in model.members if not member.expert.enabled]
-        )
+        disabled = [member.expert.name for member in model.members if not member.expert.enabled]
+        if disabled == [model.name]:
+            problem = f"The expert “{model.name}” is disabled in the registry."
+            command = shell_command("expert", "enable", model.name)
+            raise MixtureError(problem, f"Enable it on the page Experts, or with `{command}`.")
+        of_these = f" Disabled in the registry: {', '.join(disabled)}." if disabled else ""
+        problem = f"“{model.name}” has no active expert with a weight above 0.{of_these}"
+        raise MixtureError(problem, "Switch an expert on.")
     return chosen
 
 
-def _no_active_expert(model: str, disabled: Sequence[str]) -> MixtureError:
-    if disabled == [model]:
-        problem = f"The expert “{model}” is disabled in the registry."
-        command = shell_command("expert", "enable", model)
-        return MixtureError(problem, f"Enable it on the page Experts, or with `{command}`.")
-    of_these = f" Disabled in the registry: {', '.join(disabled)}." if disabled else ""
-    return MixtureError(
-        f"“{model}” has no active expert with a weight above 0.{of_these}",
-        "Switch an expert on.",
-    )
-
-
 def _plan_expert(storage: Storage, member: _PlannedMember, requested: Mapping[str, Collection[str]]) -> PlannedExpert:
-    expert = member.expert
+    expert, active = member.expert, requested.get(member.expert.name)
+    # In the expert's order, so that the same parts give bit-identical output in any request order.
+    parts = tuple(name for name in part_names(expert) if active is None or name in active)
     return PlannedExpert(
         expert.id,
         expert.name,
@@ -162,12 +148,6 @@ def _plan_expert(storage: Storage, member: _PlannedMember, requested: Mapping[st
         storage.path(expert.artifact_id),
         member.weight,
         storage.kept(expert.base),
-        _active_parts(expert, requested.get(expert.name)),
+        parts if part_names(expert) else None,
         storage.kept(expert.artifact).record,
     )
-
-
-def _active_parts(expert: Expert, requested: Collection[str] | None) -> tuple[str, ...] | None:
-    """The active parts in the expert's order, so that the same parts give bit-identical output in any request order."""
-    existing = part_names(expert)
-    return tuple(name for name in existing if requested is None or name in requested) if existing else None

@@ -137,18 +137,16 @@ def linked_comparison(card: ComparisonCard, plan: Callable[[MixtureRequest], Gen
     An answer whose model, experts or files are gone has the problem in words; of a comparison without stored text only
     models and sampling are known.
     """
-    return OpenedLink(comparison=card, answers=[_link_answer(card, answer, plan) for answer in card.answers])
-
-
-def _link_answer(
-    card: ComparisonCard, answer: ComparedAnswerCard, plan: Callable[[MixtureRequest], GenerationPlan]
-) -> LinkedAnswer:
-    stored = StoredAnswer(manifest=answer.manifest, choices=[])
-    try:
-        changed, problem = changes_since(answer.manifest, Manifest.of(plan(stored.request()))), ""
-    except Problem as missing:
-        changed, problem = [], missing.problem
-    return LinkedAnswer(letter=answer.letter, request=_request(card, answer), changed=changed, problem=problem)
+    answers = []
+    for answer in card.answers:
+        stored = StoredAnswer(manifest=answer.manifest, choices=[])
+        try:
+            changed, problem = changes_since(answer.manifest, Manifest.of(plan(stored.request()))), ""
+        except Problem as missing:
+            changed, problem = [], missing.problem
+        request = _request(card, answer)
+        answers.append(LinkedAnswer(letter=answer.letter, request=request, changed=changed, problem=problem))
+    return OpenedLink(comparison=card, answers=answers)
 
 
 def _request(card: ComparisonCard, answer: ComparedAnswerCard) -> dict[str, Any]:

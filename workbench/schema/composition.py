@@ -39,7 +39,7 @@ class ComposedPart:
     of: str  # id of the expert that it was first trained as
     shape: dict[str, Any]  # a config of its method
 
-    def trained_on(self, domains: Sequence[str]) -> StoredPart:
+    def after_training_on(self, domains: Sequence[str]) -> StoredPart:
         """The part once these domains trained it as well."""
         known = list(dict.fromkeys([*self.domains, *domains]))
         return StoredPart(self.name, self.domain, known, self.of, self.shape)
@@ -84,17 +84,8 @@ def parts_together(rows: Sequence[Expert]) -> list[ComposedPart]:
     for row in rows:
         for part in row.config["parts"]:
             name = free_name(part["name"], "-", {one.name for one in parts})
-            parts.append(
-                ComposedPart(
-                    name,
-                    part["name"],
-                    row.id,
-                    part["domain"],
-                    tuple(part["domains"]),
-                    part["of"] or row.id,
-                    part["shape"],
-                )
-            )
+            first, domains = part["of"] or row.id, tuple(part["domains"])
+            parts.append(ComposedPart(name, part["name"], row.id, part["domain"], domains, first, part["shape"]))
     return parts
 
 

@@ -22,9 +22,9 @@ def now(session: Session) -> float:
     return float(connection.scalar(_SECONDS[connection.dialect.name]))
 
 
-def for_update(statement: Any, of: Any = None) -> Any:
+def for_update(statement: Any, table: Any = None) -> Any:
     """The same rows, read again and locked until the transaction ends (SQLite has a single writer anyway)."""
-    return statement.with_for_update(of=of).execution_options(populate_existing=True)
+    return statement.with_for_update(of=table).execution_options(populate_existing=True)
 
 
 def without_sync(statement: Any) -> Any:

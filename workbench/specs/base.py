@@ -42,9 +42,8 @@ def _short(value: str) -> str:
 
 
 Stem = Annotated[Name, AfterValidator(_short)]  # NAME of NAME/NUMBER, which must also be a name
-ExpertName = Annotated[
-    str, AfterValidator(str.strip)
-]  # of an existing expert; MIXTURE/DOMAIN may be longer than a name
+# Of an existing expert; MIXTURE/DOMAIN may be longer than a name.
+ExpertName = Annotated[str, AfterValidator(str.strip)]
 
 
 def absolute(value: str) -> str:

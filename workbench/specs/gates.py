@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 from pydantic import BeforeValidator, Field
 
 from engine.errors import MixtureError
-from engine.mixing.evidence import changed as changed_evidence
+from engine.mixing.evidence import change_evidence
 from engine.mixing.gate_type import GateConfig, gate_type, gate_types
 from engine.mixing.gates.posterior import PosteriorGateConfig
 
@@ -83,5 +83,5 @@ def changed_gate(before: GateConfig, changes: Mapping[str, Any]) -> GateConfig:
     require_settings(kind, changes)
     kept = {name: value for name, value in asdict(before).items() if name in gate_type(kind).settings}
     if "evidence" in changes and (evidence := getattr(before, "evidence", None)) is not None:
-        changes = {**changes, "evidence": changed_evidence(evidence, changes["evidence"])}
+        changes = {**changes, "evidence": change_evidence(evidence, changes["evidence"])}
     return load_gate({**kept, **changes, "kind": kind})

@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,10 @@ class ObjectStore:
         manifest = self.read(f"{name}/{MANIFEST}")
         if manifest is None:
             return False
-        keep = partial(_keep_manifest, manifest)
+
+        def keep(folder: Path) -> None:  # the manifest as it was written, not the one made for the same files
+            (folder / MANIFEST).write_bytes(manifest)
+
         with self._fetching, suppress(FileExistsError):  # another process was faster
             if not replace and folder.exists():
                 return True
@@ -186,16 +189,16 @@ class ObjectStore:
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[str]:
-        """Yields the place at which the block writes a file: others see all of it, or nothing."""
-        place = self._place(name)
+        """Yields the path at which the block writes a file: others see all of it, or nothing."""
+        path = self._place(name)
         if not self._is_s3:
             self._require_root()  # else a folder that is not mounted would be created
         try:
             with self._store_errors():
                 if self._is_s3:
-                    yield place
+                    yield path
                 else:
-                    with new_file(Path(place)) as aside:
+                    with new_file(Path(path)) as aside:
                         yield str(aside)
         except FileNotFoundError:
             self._require_root()
@@ -261,18 +264,13 @@ class ObjectStore:
 _RESTORE = "Restore it from a copy, or run the job that made it again."
 
 
-def _keep_manifest(manifest: bytes, folder: Path) -> None:
-    """Puts the manifest as it was written in place of the one that was made for the same files."""
-    (folder / MANIFEST).write_bytes(manifest)
-
-
-def _files_in(manifest: bytes, place: str) -> dict[str, dict[str, Any]]:
+def _files_in(manifest: bytes, source: str) -> dict[str, dict[str, Any]]:
     try:
         files: dict[str, dict[str, Any]] = json.loads(manifest)["files"]
         if any(Path(name).is_absolute() or ".." in Path(name).parts for name in files):
             raise ValueError("a file outside its folder")
     except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"The manifest of {place} is damaged ({error}).", _RESTORE) from None
+        raise StorageError(f"The manifest of {source} is damaged ({error}).", _RESTORE) from None
     return files
 
 

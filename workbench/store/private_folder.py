@@ -6,7 +6,6 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -112,7 +111,12 @@ def sweep_temporary_files(settings: Settings) -> None:
     Sockets and pipes stay: they look as old as they are, however much goes through them.
     """
     before = time.time() - KEPT_SECONDS
-    for path in _deepest_first(settings.root / FOLDER):
+    entries = (
+        Path(parent, name)
+        for parent, folders, files in os.walk(settings.root / FOLDER, topdown=False)
+        for name in (*files, *folders)
+    )
+    for path in entries:
         with suppress(OSError):  # a folder with files, or what another process has removed
             status = path.lstat()
             if status.st_mtime >= before:
@@ -121,8 +125,3 @@ def sweep_temporary_files(settings: Settings) -> None:
                 path.rmdir()
             elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
                 path.unlink()
-
-
-def _deepest_first(folder: Path) -> Iterator[Path]:
-    for parent, folders, files in os.walk(folder, topdown=False):
-        yield from (Path(parent, name) for name in (*files, *folders))

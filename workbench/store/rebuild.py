@@ -6,10 +6,10 @@ with a shared store each rebuilds what it recorded; what one that came before ca
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Table, delete, event, insert, select
 from sqlalchemy.exc import IntegrityError
@@ -25,6 +25,7 @@ from workbench.store.row_records import OWNERS, Rows, write_records
 from workbench.store.storage import Storage
 from workbench.store.trash import Trash, Trashed
 
+RowType = TypeVar("RowType", bound=Mapping[str, Any])
 _THINGS = {mapper.class_.__tablename__: mapper.class_.noun for mapper in Base.registry.mappers}
 _OWNERS = {table.__tablename__ for table in OWNERS}
 
@@ -154,7 +155,7 @@ class _Rebuilder:
                 for row in some:
                     merged.setdefault(name, {}).setdefault(_key(name, row), row)
         for table in Base.metadata.sorted_tables:  # what is referred to comes first
-            for row in _parents_first(list(merged.get(table.name, {}).values())):
+            for row in parents_first(table, merged.get(table.name, {}).values()):
                 self._insert(table, row)
         self._drop_unused(rows_by_artifact)
         self._end_jobs(rows_by_artifact)
@@ -291,12 +292,16 @@ def _key(table: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(row[column.name]) for column in Base.metadata.tables[table].primary_key)
 
 
-def _parents_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Orders rows that refer to rows of the same table, such as experts, after their parents."""
-    by_id = {row["id"]: row for row in rows if "parent_id" in row}
-
-    def depth(row: dict[str, Any]) -> int:
-        parent = by_id.get(row.get("parent_id") or "")
-        return 0 if parent is None else depth(parent) + 1
-
-    return sorted(rows, key=depth)
+def parents_first(table: Table, rows: Iterable[RowType]) -> Iterator[RowType]:
+    """The rows, each after the one of the same table that it refers to, such as an expert after its parent."""
+    references = [column.name for column in table.columns if column.references(table.c.id)] if "id" in table.c else []
+    if not references:
+        yield from rows
+        return
+    waiting = {row["id"]: row for row in rows}
+    while waiting:
+        ready = [row for row in waiting.values() if row.get(references[0]) not in waiting]
+        assert ready, "no row is its own ancestor"
+        yield from ready
+        for row in ready:
+            del waiting[row["id"]]

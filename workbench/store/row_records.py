@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, event, inspect, select
+from sqlalchemy import ColumnElement, event, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -169,14 +169,13 @@ def _belongings(
     mixtures = _by_id(session, Mixture, (row["mixture_id"] for row in members))
     yield "mixtures", [(experts[row["expert_id"]], mixtures.get(row["mixture_id"])) for row in members]
     yield "mixture_members", [(experts[row["expert_id"]], row) for row in members]
-    yield "jobs", _done_jobs(session, ids)
-
-
-def _done_jobs(session: Session, ids: Collection[str]) -> list[tuple[str, dict[str, Any]]]:
-    """The jobs that made artifacts; a job that is not done yet is recorded at the next refresh."""
+    # A job that is not done yet is recorded at the next refresh.
     made_by = session.execute(select(Artifact.id, Artifact.job_id).where(Artifact.id.in_(ids))).tuples().all()
     jobs = _by_id(session, Job, (job_id for _, job_id in made_by if job_id))
-    return [(id, job) for id, job_id in made_by if (job := jobs.get(job_id or "")) and job["state"] == "done"]
+    yield (
+        "jobs",
+        [(id, job) for id, job_id in made_by if (job := jobs.get(job_id or "")) and job["state"] == "done"],
+    )
 
 
 def _by_id(session: Session, table: type[Any], ids: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -186,13 +185,9 @@ def _by_id(session: Session, table: type[Any], ids: Iterable[str]) -> dict[str, 
 
 
 def _select(session: Session, table: type[Base], which: ColumnElement[bool]) -> list[dict[str, Any]]:
-    columns = _table(table)
+    columns = Base.metadata.tables[table.__tablename__]
     results = session.execute(select(columns).where(which).order_by(*columns.primary_key)).mappings()
     return [dict(row) for row in results]
-
-
-def _table(mapped: type[Base]) -> Table:
-    return Base.metadata.tables[mapped.__tablename__]
 
 
 def _artifact_ids(session: Session, rows: Iterable[Any]) -> set[str]:

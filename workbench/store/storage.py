@@ -171,11 +171,11 @@ class Storage:
 
     def path(self, artifact_id: str) -> Path:
         """The same, after it was fetched from the shared store if it is only there."""
-        place = self.place(artifact_id)
-        if self.shared is not None and not place.exists():
+        folder = self.place(artifact_id)
+        if self.shared is not None and not folder.exists():
             with noticing_full_disk(self.folder):
-                self.shared.fetch(f"{ARTIFACTS}/{artifact_id}", place)
-        return place
+                self.shared.fetch(f"{ARTIFACTS}/{artifact_id}", folder)
+        return folder
 
     @contextmanager
     def new(self, artifact_id: str) -> Iterator[Path]:
@@ -219,9 +219,12 @@ class Storage:
         if self.shared is None:
             return ArtifactRef(path, artifact.sha256, self._verified_record(artifact.id))
         shared, name = self.shared, f"{ARTIFACTS}/{artifact.id}"
-        return CachedArtifact(
-            path, artifact.sha256, self._verified_record(artifact.id), lambda: _fetch_again(shared, name, path)
-        )
+
+        def fetch_again() -> None:
+            with noticing_full_disk(path.parent):
+                shared.fetch(name, path, replace=True)
+
+        return CachedArtifact(path, artifact.sha256, self._verified_record(artifact.id), fetch_again)
 
     def _verified_record(self, artifact_id: str) -> Path:
         return self.folder / _VERIFIED / artifact_id
@@ -316,11 +319,6 @@ class Storage:
 
 def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
-
-
-def _fetch_again(shared: ObjectStore, name: str, path: Path) -> None:
-    with noticing_full_disk(path.parent):
-        shared.fetch(name, path, replace=True)
 
 
 def get_storage(settings: Settings | None = None) -> Storage:

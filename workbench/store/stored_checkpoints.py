@@ -49,7 +49,8 @@ class StoredCheckpoints:
         continues from an older checkpoint. It is called right after the claim: then this attempt is the job's newest,
         also where an older registry was put back and counts its fences from a lower number.
         """
-        synced = _read_synced(folder)
+        file = folder / SYNCED
+        synced = _parse_index(file.read_bytes()) if file.is_file() else None
         newest = self._newest(synced)
         if newest is None:
             return []
@@ -75,10 +76,12 @@ class StoredCheckpoints:
             if fence > self._fence:
                 self._store.remove(self._name(fence))
 
-    def save(self, folder: Path, of: Path | None = None, before_each: Callable[[], object] = lambda: None) -> None:
+    def save(
+        self, folder: Path, original: Path | None = None, before_each: Callable[[], object] = lambda: None
+    ) -> None:
         """Uploads what is new in the folder, and then the index; files of older indexes go.
 
-        The folder may be a snapshot `of` the job's. `before_each` is called before each file, and may raise: then, as
+        The folder may be a snapshot of the `original`. `before_each` is called before each file and may raise: then, as
         after StoreFailedError, the last index counts.
         """
         index = _Index(self._fence, dict(self._files(folder)))
@@ -88,7 +91,7 @@ class StoredCheckpoints:
                 before_each()
                 self._store.put(folder / name, f"{self._folder}/files/{sha256}")
         before_each()
-        self._write(of or folder, index)
+        self._write(original or folder, index)
         superseded = set(before.files.values() if before else ()) - set(index.files.values())
         if max(self._fences(), default=0) == self._fence:  # else the lease was lost, and a newer index may need them
             for sha256 in superseded:
@@ -158,11 +161,6 @@ def _parse_index(content: bytes) -> _Index | None:
         return _Index(int(str(values["fence"])), {str(name): str(sha256) for name, sha256 in files.items()})
     except (ValueError, KeyError, TypeError, AssertionError):
         return None
-
-
-def _read_synced(folder: Path) -> _Index | None:
-    file = folder / SYNCED
-    return _parse_index(file.read_bytes()) if file.is_file() else None
 
 
 def _write_synced(folder: Path, index: _Index) -> None:

@@ -31,7 +31,7 @@ class PublicTask:
 
     dataset: str  # NAME[:CONFIG][@REVISION]
     fields: tuple[str, ...]
-    words: Mapping[str, str]
+    label_words: Mapping[str, str]
     splits: Mapping[str, str] = field(default_factory=lambda: {"train": "train", "test": "test"})
     template: str = TEMPLATE
 
@@ -129,34 +129,34 @@ def download_task(name: str, folder: Path, *, most: int) -> DatasetSource:
     for split in dict.fromkeys(task.splits.values()):
         parts = [part for part in _PARTS if task.splits[part] == split]
         of_split = DatasetSource(source.dataset, source.config, source.revision, split)
-        rows = _drawn(_labelled(of_split, task), most * len(parts))
+        rows = _draw_sample(_read_pairs(of_split, task), most * len(parts))
         drawn |= {part: rows[place :: len(parts)] for place, part in enumerate(parts)}
     if missing := [part for part in _PARTS if not drawn[part]]:
         raise CorpusError(f"“{source.name}” has no labelled rows for {names_of(missing)}.", "Check the data set.")
-    card = {"template": task.template, "words": dict(task.words)}
+    card = {"template": task.template, "words": dict(task.label_words)}
     _write(folder, drawn, {"task.json": card, _SOURCE: {"dataset": source.name, "splits": dict(task.splits)}})
     return source
 
 
-def _labelled(source: DatasetSource, task: PublicTask) -> Iterator[Pair]:
+def _read_pairs(source: DatasetSource, task: PublicTask) -> Iterator[Pair]:
     """Text and label of the rows; those without a known label are skipped."""
     for row in islice(source.rows(), MOST_ROWS):
         if lacking := [name for name in (*task.fields, "label") if name not in row]:
             problem = f"The data set “{source.name}” has no field {names_of(lacking)}."
             raise CorpusError(problem, "Its newest version differs: give an earlier one, or make the folder by hand.")
         text = " ".join(" ".join(str(row[name]).split()) for name in task.fields).strip()
-        if text and (label := str(row["label"])) in task.words:
+        if text and (label := str(row["label"])) in task.label_words:
             yield text, label
 
 
-def _drawn(pairs: Iterable[Pair], most: int) -> list[Pair]:
+def _draw_sample(pairs: Iterable[Pair], most: int) -> list[Pair]:
     """At most so many, each with the same chance, always the same ones (algorithm R)."""
     generator, kept = random.Random(0), list[Pair]()
     for number, pair in enumerate(pairs):
-        place = number if number < most else generator.randrange(number + 1)
-        if place < len(kept):
-            kept[place] = pair
-        elif place < most:
+        index = number if number < most else generator.randrange(number + 1)
+        if index < len(kept):
+            kept[index] = pair
+        elif index < most:
             kept.append(pair)
     generator.shuffle(kept)
     return kept

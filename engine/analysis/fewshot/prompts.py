@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 
@@ -66,19 +67,17 @@ def encode_options(task: Task, tokenizer: Tokenizer) -> tuple[Ids, ...]:
     before = task.question("")
     lead = tokenizer.encode(before)
     options = []
-    for word in task.words:
+    for word in task.label_words:
         ids = tokenizer.encode(before + task.lead + word)
         is_separate = ids[: len(lead)] == lead
         options.append(tuple(ids[len(lead) :] if is_separate else tokenizer.encode(task.lead + word)))
-    for number, option in enumerate(options):
-        for other_number, other in enumerate(options):
-            if number != other_number and option == other[: len(option)]:
-                raise CorpusError(
-                    f"The label words “{task.words[number]}” and “{task.words[other_number]}” begin with the same "
-                    "tokens.",
-                    "Choose other words in task.json.",
-                    path=task.name,
-                )
+    for (word, option), (other_word, other) in permutations(zip(task.label_words, options, strict=True), 2):
+        if option == other[: len(option)]:
+            raise CorpusError(
+                f"The label words “{word}” and “{other_word}” begin with the same tokens.",
+                "Choose other words in task.json.",
+                path=task.name,
+            )
     return tuple(options)
 
 
@@ -136,14 +135,14 @@ class _Builder:
     max_tokens: int
 
     def prompt(self, shots: Sequence[LabelledExample], example: LabelledExample) -> Prompt:
-        demonstrations = [self.task.answered(shot) for shot in shots]
+        demonstrations = [self.task.demonstration(shot) for shot in shots]
         question = self.task.question(example.text)
         max_tokens = self.max_tokens - len(self.tokenizer.prefix)
         for left_out in range(len(demonstrations) + 1):
             ids = self.tokenizer.encode(BETWEEN.join([*demonstrations[left_out:], question]))
             if len(ids) <= max_tokens:
-                return self._made(ids, example, len(demonstrations) - left_out, is_cut=left_out > 0)
-        return self._made(ids[-max_tokens:], example, 0, is_cut=True)
+                return self._prompt(ids, example, len(demonstrations) - left_out, is_cut=left_out > 0)
+        return self._prompt(ids[-max_tokens:], example, 0, is_cut=True)
 
-    def _made(self, ids: Sequence[int], example: LabelledExample, num_shots: int, *, is_cut: bool) -> Prompt:
+    def _prompt(self, ids: Sequence[int], example: LabelledExample, num_shots: int, *, is_cut: bool) -> Prompt:
         return Prompt(tuple(self.tokenizer.as_prompt(ids)), example.label, num_shots, is_cut)

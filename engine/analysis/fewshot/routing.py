@@ -11,7 +11,7 @@ Shapes: E experts, N examples, O options, T tokens of an option.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -35,14 +35,14 @@ class Answers:
     labels_N: Tensor
     divisors_O: Tensor
 
-    def chosen(self, log_weights: Tensor) -> Tensor:
+    def best_options(self, log_weights: Tensor) -> Tensor:
         """The option [N] that a mixture with weights [E, N] gives the highest probability."""
         mixed_NOT = mix(log_weights.double(), self.scores_ENOT.double())
         return (mixed_NOT.sum(-1) / self.divisors_O).argmax(-1)
 
     def accuracy(self, log_weights: Tensor) -> float:
         """The share of examples that a mixture with weights [E, N] answers right."""
-        return float((self.chosen(log_weights) == self.labels_N).double().mean())
+        return float((self.best_options(log_weights) == self.labels_N).double().mean())
 
     @property
     def option_logprobs_ENO(self) -> Tensor:
@@ -157,16 +157,10 @@ def compare_routings(
     num_experts, num_examples = answered.test.scores_ENOT.shape[:2]
     by_variant = {RoutingVariant("equal"): answered.test.accuracy(equal(num_experts, num_examples))}
     for routing in routings:
-        for top_k in top_k_choices(top_ks, num_experts):
+        for top_k in (*sorted({top_k for top_k in top_ks if top_k < num_experts}), None):
             log_weights_EN = _log_weights(routing, top_k, answered, newest_weight, nearness)
             by_variant[RoutingVariant(routing, top_k)] = answered.test.accuracy(log_weights_EN)
     return Accuracies(by_variant, answered.test.is_right_EN.mean(1).tolist())
-
-
-def top_k_choices(top_ks: Sequence[int], num_experts: int) -> Iterator[int | None]:
-    """Each top-k below E once, then None for all experts."""
-    yield from sorted({top_k for top_k in top_ks if top_k < num_experts})
-    yield None
 
 
 def _log_weights(

@@ -28,13 +28,13 @@ def score_options(
     scores_NOT = torch.zeros(len(prompts), len(options), max(map(len, options)))
     reader = _PromptReader(model, key, options)
     done = 0
-    order = sorted(range(len(prompts)), key=lambda place: prompts[place].num_shots)
-    for _, group in groupby(order, key=lambda place: prompts[place].num_shots):
-        places = list(group)
-        prefix = _common_prefix([prompts[place].ids for place in places])
+    order = sorted(range(len(prompts)), key=lambda index: prompts[index].num_shots)
+    for _, group in groupby(order, key=lambda index: prompts[index].num_shots):
+        indices = list(group)
+        prefix = _common_prefix([prompts[index].ids for index in indices])
         cache = reader.read_prefix(prefix)
-        for place in places:
-            scores_NOT[place] = reader.score(cache, prompts[place].ids[len(prefix) :])
+        for index in indices:
+            scores_NOT[index] = reader.score(cache, prompts[index].ids[len(prefix) :])
             done += 1
             yield Progress(done, len(prompts), "prompts")
     yield scores_NOT

@@ -36,11 +36,11 @@ class LabelledExample:
 
 @dataclass(frozen=True)
 class Task:
-    """Labelled examples; `words` replace the `labels` in prompts."""
+    """Labelled examples; `label_words` replace the `labels` in prompts."""
 
     name: str
     labels: tuple[str, ...]
-    words: tuple[str, ...]
+    label_words: tuple[str, ...]
     template: str
     train: tuple[LabelledExample, ...]
     test: tuple[LabelledExample, ...]
@@ -56,9 +56,9 @@ class Task:
         before = self.template.removesuffix(_LABEL)
         return before[len(before.rstrip()) :]
 
-    def answered(self, example: LabelledExample) -> str:
+    def demonstration(self, example: LabelledExample) -> str:
         """A demonstration: question and answer."""
-        return f"{self.question(example.text)}{self.lead}{self.words[example.label]}"
+        return f"{self.question(example.text)}{self.lead}{self.label_words[example.label]}"
 
 
 def read_tasks(path: Path) -> list[Task]:
@@ -149,31 +149,31 @@ def _example(record: Record, name: str) -> tuple[str, str]:
 
 def _read_card(file: Path, name: str) -> tuple[str, dict[str, str]]:
     """Template and words of a task; the default template and no words without a card."""
-    place = f"{name}/{_CARD}"
+    path = f"{name}/{_CARD}"
     if file.is_symlink():
-        raise CorpusError("The card is a link; links are not followed.", "Copy it.", path=place)
+        raise CorpusError("The card is a link; links are not followed.", "Copy it.", path=path)
     if not file.exists():
         return TEMPLATE, {}
     try:
         card = json.loads(file.read_text(encoding="utf-8"))
         json.dumps(card, ensure_ascii=False).encode()  # raises for an unpaired surrogate
     except (OSError, ValueError, RecursionError) as error:
-        raise CorpusError(f"The card cannot be read as JSON ({error}).", "Fix the file.", path=place) from None
+        raise CorpusError(f"The card cannot be read as JSON ({error}).", "Fix the file.", path=path) from None
     if not isinstance(card, dict) or (unknown := sorted(set(card) - {"template", "words"})):
         content = names_of(unknown) if isinstance(card, dict) else type(card).__name__
-        raise CorpusError(f"The card may have only template and words, but has {content}.", "Fix the file.", path=place)
+        raise CorpusError(f"The card may have only template and words, but has {content}.", "Fix the file.", path=path)
     template, words = card.get("template", TEMPLATE), card.get("words", {})
     if not isinstance(template, str) or not (
         template.count(_TEXT) == template.count(_LABEL) == 1 and template.endswith(_LABEL)
     ):
         problem = f"The template must have {_TEXT} once and end with {_LABEL}."
-        raise CorpusError(problem, f"Write it like this: {json.dumps(TEMPLATE)}.", path=place)
-    return template, _words(words, place)
+        raise CorpusError(problem, f"Write it like this: {json.dumps(TEMPLATE)}.", path=path)
+    return template, _words(words, path)
 
 
-def _words(words: Any, place: str) -> dict[str, str]:
+def _words(words: Any, path: str) -> dict[str, str]:
     is_right = isinstance(words, dict) and all(isinstance(word, str) and word.strip() for word in words.values())
     if not is_right:
         problem = "The words must be an object that maps labels to words."
-        raise CorpusError(problem, 'Write them like this: {"0": "bad", "1": "good"}.', path=place)
+        raise CorpusError(problem, 'Write them like this: {"0": "bad", "1": "good"}.', path=path)
     return {str(label).strip(): word.strip() for label, word in words.items()}

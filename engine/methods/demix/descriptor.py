@@ -13,16 +13,12 @@ def training_flops(shape: Shape, context: int, expert_size: int = 0) -> int:
     `expert_size` are the parameters of an expert, which say in how many layers it has networks; 0: in all. Where
     several choices of layers have as many, the one whose first network is lowest is counted.
     """
-    learning = _num_layers_with_experts(shape, expert_size)
+    one_layer = shape.ffn // 2  # two operations for each parameter; biases are too few to change the number
+    learning = min(shape.num_layers, max(1, round(expert_size / one_layer))) if expert_size else shape.num_layers
     first_layer = shape.num_layers // (learning + 1) + 1  # the least k for which every k-th layer makes so many
     above = (shape.num_layers - first_layer) * shape.through_layer(context)
     first = 2 * shape.width * shape.ffn_width * shape.ffn_active  # only its last map: nothing before it learns
     return forward_flops(shape, context) + above + first + shape.ends + learning * shape.ffn
-
-
-def _num_layers_with_experts(shape: Shape, expert_size: int) -> int:
-    one_layer = shape.ffn // 2  # two operations for each parameter; biases are too few to change the number
-    return min(shape.num_layers, max(1, round(expert_size / one_layer))) if expert_size else shape.num_layers
 
 
 METHOD = RowMethod(

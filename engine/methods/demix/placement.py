@@ -36,15 +36,15 @@ class ExpertLinear(nn.Module):
         """x is [B, T, in], or [B·T, in] from a family that flattens; so is the answer."""
         rows = current_rows()
         if len(rows.keys) == 1:
-            return _mapped(self.experts[rows.keys[0]], x)
+            return _apply(self.experts[rows.keys[0]], x)
         if torch.is_grad_enabled() and self._stacks(rows, x.device.type):
             return self._together(x, rows)
         per_row = x.shape[0] // sum(rows.num_rows)
         # split, not slices: its backward pass is one concatenation instead of E padded copies
         parts = x.split([count * per_row for count in rows.num_rows])
-        return _joined([_mapped(self.experts[key], part) for key, part in zip(rows.keys, parts, strict=True)])
+        return _join_outputs([_apply(self.experts[key], part) for key, part in zip(rows.keys, parts, strict=True)])
 
-    def merged(self, key: str) -> nn.Module:
+    def map_of(self, key: str) -> nn.Module:
         """The map of this expert, to replace the layer with."""
         return self.experts[key]
 
@@ -81,7 +81,7 @@ def _with_bias(groups: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return out + bias.to(out.dtype)
 
 
-def _mapped(expert: nn.Module, x: Tensor) -> Any:
+def _apply(expert: nn.Module, x: Tensor) -> Any:
     """The expert's output. For some rows of one position, as streams together have, by the product W xᵀ.
 
     It is the same product; for 8 to 64 rows x Wᵀ takes a processor up to 1.9 times as long (measured with MKL).
@@ -95,7 +95,7 @@ def _mapped(expert: nn.Module, x: Tensor) -> Any:
     return torch.addmm(expert.bias[:, None], expert.weight, columns).t()[:, None]
 
 
-def _joined(parts: Sequence[Any]) -> Any:
+def _join_outputs(parts: Sequence[Any]) -> Any:
     """The outputs of all rows; some mixtures of experts also give their routers' scores."""
     return torch.cat(list(parts)) if isinstance(parts[0], Tensor) else tuple(map(torch.cat, zip(*parts, strict=True)))
 

@@ -43,11 +43,11 @@ class Adapter(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x is [..., I], the output [..., O], in the adapter's own precision."""
         x = x.to(self.down.dtype)
-        return scaled(nn.functional.linear(nn.functional.linear(x, self.down), self.up), self.scale)
+        return scale_output(nn.functional.linear(nn.functional.linear(x, self.down), self.up), self.scale)
 
     def change_OI(self) -> Tensor:
         """The change of the map's weight."""
-        return scaled(self.up @ self.down, self.scale)
+        return scale_output(self.up @ self.down, self.scale)
 
 
 class EmbeddingAdapter(Adapter):
@@ -55,20 +55,20 @@ class EmbeddingAdapter(Adapter):
 
     def forward(self, ids: Tensor) -> Tensor:
         """ids is [...], the output [..., O]."""
-        return scaled(nn.functional.linear(nn.functional.embedding(ids, self.down.T), self.up), self.scale)
+        return scale_output(nn.functional.linear(nn.functional.embedding(ids, self.down.T), self.up), self.scale)
 
 
 def adapted_places(lm: nn.Module, config: LoraConfig) -> Iterator[Place]:
     """Every map that gets an adapter. Raises ModelError for token vectors of another kind than a plain table."""
     yield from linear_places(lm, config.targets)
     if config.embeddings:
-        place = embedding_place(lm)
-        if place is None:
+        table = embedding_place(lm)
+        if table is None:
             raise ModelError(
                 f"The token vectors of the family “{family_of(lm)}” are not a plain table, so they get no adapter.",
                 "Leave the embeddings as they are.",
             )
-        yield place
+        yield table
 
 
 def all_places(lm: nn.Module) -> Iterator[Place]:
@@ -78,7 +78,7 @@ def all_places(lm: nn.Module) -> Iterator[Place]:
         yield place
 
 
-def scaled(x: Tensor, scale_1: Tensor) -> Tensor:
+def scale_output(x: Tensor, scale_1: Tensor) -> Tensor:
     """The product in the precision of `x`."""
     return x * scale_1.to(x.dtype)
 
@@ -135,22 +135,22 @@ def is_transposed(maps: Iterable[nn.Module]) -> bool:
 
 def adapters_of(state: Mapping[str, Tensor], maps: Mapping[str, Any]) -> dict[str, Adapter]:
     """The adapters of a state by their place; raises ModelError unless they fit these maps."""
-    places = {name.rpartition(".")[0] for name in state}
-    wrong = [place for place in sorted(places) if place not in maps or not _fits(state, place, maps[place])]
-    if wrong or not places:
+    names = {tensor_name.rpartition(".")[0] for tensor_name in state}
+    wrong = [name for name in sorted(names) if name not in maps or not _fits(state, name, maps[name])]
+    if wrong or not names:
         raise ModelError(
             f"The adapter does not fit its base: {first_of(wrong) if wrong else 'it has no tensors'}.",
             "Load it on the seed it was trained on.",
         )
     adapters: dict[str, Adapter] = {}
-    for place in sorted(places):
-        made = EmbeddingAdapter if isinstance(maps[place], nn.Embedding) else Adapter
-        adapters[place] = made(*(state[f"{place}.{kind}"] for kind in (_DOWN, _UP, _SCALE)))
+    for name in sorted(names):
+        made = EmbeddingAdapter if isinstance(maps[name], nn.Embedding) else Adapter
+        adapters[name] = made(*(state[f"{name}.{kind}"] for kind in (_DOWN, _UP, _SCALE)))
     return adapters
 
 
-def _fits(state: Mapping[str, Tensor], place: str, linear: Any) -> bool:
-    tensors = [state.get(f"{place}.{kind}") for kind in (_DOWN, _UP, _SCALE)]
+def _fits(state: Mapping[str, Tensor], name: str, linear: Any) -> bool:
+    tensors = [state.get(f"{name}.{kind}") for kind in (_DOWN, _UP, _SCALE)]
     if any(tensor is None for tensor in tensors):
         return False
     down, up, scale = (list(tensor.shape) for tensor in tensors if tensor is not None)
@@ -182,7 +182,7 @@ def _peft() -> Any:
 class AdaptedLinear(AdditiveLayer):
     """A linear map that all experts share; an adapter of an expert adds its change."""
 
-    def merged(self, key: str) -> nn.Module:
+    def map_of(self, key: str) -> nn.Module:
         """The map with the change of this expert, to replace the layer with."""
         if key in self.experts:
             merge(self.shared, self.experts[key])  # type: ignore[arg-type]
@@ -197,7 +197,7 @@ class AdaptedEmbedding(AdditiveLayer):
         """The shared vectors, which some families look at."""
         return self.shared.weight  # type: ignore[return-value]
 
-    def merged(self, key: str) -> nn.Module:
+    def map_of(self, key: str) -> nn.Module:
         """A table with the change of this expert. The shared one, which may also be the output embeddings, stays."""
         if key not in self.experts:
             return self.shared

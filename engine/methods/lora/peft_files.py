@@ -43,16 +43,12 @@ def save_adapter(
 
 def _tensors(adapters: Mapping[str, Adapter]) -> dict[str, Tensor]:
     tensors = {}
-    for place, adapter in adapters.items():
+    for name, adapter in adapters.items():
         is_embedding = isinstance(adapter, EmbeddingAdapter)
         for factor, tensor in (("A", adapter.down), ("B", adapter.up)):
-            tensors[factor_name(place, factor, is_embedding=is_embedding)] = tensor.detach().cpu().contiguous()
+            end = f"lora_embedding_{factor}" if is_embedding else f"lora_{factor}.weight"  # a parameter, or a map's
+            tensors[f"{PREFIX}{name}.{end}"] = tensor.detach().cpu().contiguous()
     return tensors
-
-
-def factor_name(place: str, factor: str, *, is_embedding: bool) -> str:
-    """PEFT's name of the factor A or B of a change; those of token vectors are parameters and no maps."""
-    return f"{PREFIX}{place}.lora_embedding_{factor}" if is_embedding else f"{PREFIX}{place}.lora_{factor}.weight"
 
 
 def _config(adapters: Mapping[str, Adapter], base_model: str, revision: str, *, is_transposed: bool) -> dict[str, Any]:

@@ -117,23 +117,23 @@ def read_adapter(lm: nn.Module, folder: Path, changes: list[str]) -> dict[str, T
             raise ModelError(f"The adapter has no low-rank changes in {WEIGHTS}.", _SAVE_AGAIN)
         for name, table in tables.items():
             _refuse_another_table(stored, name, lm.state_dict()[table])
-        places = sorted({factor.rpartition(".")[0] for factor in factors})
-        for place in places:
-            _refuse_another_shape(stored, factors, place, maps[place], _rank(config, place))
+        map_names = sorted({factor.rpartition(".")[0] for factor in factors})
+        for map_name in map_names:
+            _refuse_another_shape(stored, factors, map_name, maps[map_name], _rank(config, map_name))
         state = _read_tensors(stored, factors)
     except (OSError, SafetensorError, MemoryError) as error:
         raise ModelError(
             f"{folder / WEIGHTS} is not a complete safetensors file: {short(error)}.", _SAVE_AGAIN
         ) from None
     changes += [*names.changes, *(f"“{short(name)}” equals the seed's and was left out." for name in tables)]
-    if not any(_acts(state, place) for place in places):
+    if not any(_acts(state, map_name) for map_name in map_names):
         changes.append("Every change of the adapter is zero: the expert equals its seed.")
-    return state | {f"{place}.scale": _scale(config, place) for place in places}
+    return state | {f"{map_name}.scale": _scale(config, map_name) for map_name in map_names}
 
 
-def _acts(state: Mapping[str, Tensor], place: str) -> bool:
+def _acts(state: Mapping[str, Tensor], map_name: str) -> bool:
     """Whether a change may be other than zero: neither of its factors is."""
-    return all(bool(state[f"{place}.{factor}"].any()) for factor in FACTORS.values())
+    return all(bool(state[f"{map_name}.{factor}"].any()) for factor in FACTORS.values())
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -188,11 +188,11 @@ def _metadata(folder: Path) -> dict[str, str]:
         return {}
 
 
-def _refuse_another_table(stored: StoredTensors, name: str, own: Tensor) -> None:
+def _refuse_another_table(stored: StoredTensors, name: str, seed_table: Tensor) -> None:
     """Raises ModelError unless a whole tensor of the file equals the seed's; trainers write tables nobody trained."""
     kind, shape = stored.header(name)
-    is_alike = kind.startswith(("F", "BF")) and tuple(shape) == tuple(own.shape)
-    if not is_alike or not torch.equal(stored[name].float(), own.float()):
+    is_alike = kind.startswith(("F", "BF")) and tuple(shape) == tuple(seed_table.shape)
+    if not is_alike or not torch.equal(stored[name].float(), seed_table.float()):
         differs = "has other numbers" if is_alike else f"is {' x '.join(map(str, shape))} of {kind}"
         raise ModelError(
             f"The adapter holds “{short(name)}” as a whole, and it {differs} than the seed's: it was trained or "
@@ -202,30 +202,30 @@ def _refuse_another_table(stored: StoredTensors, name: str, own: Tensor) -> None
 
 
 def _refuse_another_shape(
-    stored: StoredTensors, factors: Mapping[str, str], place: str, linear: Any, rank: float
+    stored: StoredTensors, factors: Mapping[str, str], map_name: str, linear: Any, rank: float
 ) -> None:
     """Raises ModelError unless both factors of a map's change are stored as floats, with this rank and its sizes."""
-    if lacking := [letter for letter, factor in FACTORS.items() if f"{place}.{factor}" not in factors]:
-        raise ModelError(f"The adapter's tensor lora_{lacking[0]} of “{place}” is missing.", _SAVE_AGAIN)
-    names = [factors[f"{place}.{factor}"] for factor in FACTORS.values()]
+    if lacking := [letter for letter, factor in FACTORS.items() if f"{map_name}.{factor}" not in factors]:
+        raise ModelError(f"The adapter's tensor lora_{lacking[0]} of “{map_name}” is missing.", _SAVE_AGAIN)
+    names = [factors[f"{map_name}.{factor}"] for factor in FACTORS.values()]
     types, (down, up) = zip(*map(stored.header, names), strict=True)
     if others := [one for one in types if not one.startswith(("F", "BF"))]:
-        raise ModelError(f"The adapter's tensors at “{place}” hold {others[0]} and no floats.", _SAVE_AGAIN)
+        raise ModelError(f"The adapter's tensors at “{map_name}” hold {others[0]} and no floats.", _SAVE_AGAIN)
     if len(down) != 2 or down[0] != rank:
         shape = " x ".join(map(str, down)) or "one number"
         raise ModelError(
-            f"r (or rank_pattern) in {CONFIG} gives “{place}” the rank {rank:g}, but its tensor is {shape}.",
+            f"r (or rank_pattern) in {CONFIG} gives “{map_name}” the rank {rank:g}, but its tensor is {shape}.",
             f"Correct {CONFIG}.",
         )
     num_inputs, num_outputs = map_sizes(linear)
     if (down[1], *up) != (num_inputs, num_outputs, down[0]):
         raise ModelError(
-            f"The adapter does not fit its base: {place} has {num_inputs} inputs and {num_outputs} outputs.",
+            f"The adapter does not fit its base: {map_name} has {num_inputs} inputs and {num_outputs} outputs.",
             ANOTHER_SEED,
         )
     if rank > max(num_inputs, num_outputs):
         raise ModelError(
-            f"The adapter's rank at “{place}” is {rank:g}, more than the map has inputs or outputs.", _AGAIN
+            f"The adapter's rank at “{map_name}” is {rank:g}, more than the map has inputs or outputs.", _AGAIN
         )
 
 
@@ -240,17 +240,17 @@ def _read_tensors(stored: StoredTensors, factors: Mapping[str, str]) -> dict[str
     return state
 
 
-def _rank(config: Mapping[str, Any], place: str) -> float:
-    return _of_place(config, "rank_pattern", "r", 8, place)
+def _rank(config: Mapping[str, Any], map_name: str) -> float:
+    return _of_place(config, "rank_pattern", "r", 8, map_name)
 
 
-def _scale(config: Mapping[str, Any], place: str) -> Tensor:
+def _scale(config: Mapping[str, Any], map_name: str) -> Tensor:
     """The factor of a map's change, one number."""
-    rank, alpha = _rank(config, place), _of_place(config, "alpha_pattern", "lora_alpha", 8, place)
+    rank, alpha = _rank(config, map_name), _of_place(config, "alpha_pattern", "lora_alpha", 8, map_name)
     return torch.tensor([alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)])
 
 
-def _of_place(config: Mapping[str, Any], patterns: str, field: str, default: float, place: str) -> float:
+def _of_place(config: Mapping[str, Any], patterns: str, field: str, default: float, map_name: str) -> float:
     """The rank or the alpha of a map: that of the first pattern that the end of its name matches, as in peft."""
     by_pattern = config.get(patterns) or {}
     if not isinstance(by_pattern, dict):
@@ -259,11 +259,11 @@ def _of_place(config: Mapping[str, Any], patterns: str, field: str, default: flo
         raise ModelError(
             f"The adapter's {patterns} has the pattern “{short(first_of(odd))}”, not a plain name.", _BY_NAMES
         )
-    matching = (value for pattern, value in by_pattern.items() if re.match(rf"(.*\.)?({pattern})$", place))
+    matching = (value for pattern, value in by_pattern.items() if re.match(rf"(.*\.)?({pattern})$", map_name))
     value = next(matching, config.get(field, default))
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e6:
         raise ModelError(
-            f"The adapter's {field} at “{place}” must be a number above 0, not {short(value)}.", f"Correct {CONFIG}."
+            f"The adapter's {field} at “{map_name}” must be a number above 0, not {short(value)}.", f"Correct {CONFIG}."
         )
     return float(value)
 
@@ -301,11 +301,15 @@ class AdapterNames:
         of: set[str] = set()
         for name in stored:
             match = _TENSOR.fullmatch(name)
-            place = self._place(match["path"], self._by_bare) if match else None
-            if match is None or place is None or bool(match["of_rows"]) != isinstance(self.maps[place], nn.Embedding):
+            map_name = self._place(match["path"], self._by_bare) if match else None
+            if (
+                match is None
+                or map_name is None
+                or bool(match["of_rows"]) != isinstance(self.maps[map_name], nn.Embedding)
+            ):
                 raise self._refusal(name, match and match["path"])
             of.add(match["rows_of"] or match["map_of"] or "")
-            factor = f"{place}.{FACTORS[match['of_rows'] or match['of_map']]}"
+            factor = f"{map_name}.{FACTORS[match['of_rows'] or match['of_map']]}"
             if factor in names or len(of) > 1:
                 raise ModelError(
                     f"The adapter's file holds several adapters, or one twice: “{short(name)}” and "
@@ -334,12 +338,12 @@ class AdapterNames:
             changes[f"The names of its tensors lack “{self._first}.”: it was added."] = None
         if bare not in by_bare:
             return None
-        place = by_bare[bare]
+        map_name = by_bare[bare]
         for part in path.split("."):
-            if part in WRAPPERS and part not in place.split("."):
+            if part in WRAPPERS and part not in map_name.split("."):
                 changes[f"“{part}.” in the names of its tensors (of {WRAPPERS[part]}) was left out."] = None
         self.changes |= changes
-        return place
+        return map_name
 
     def _refusal(self, name: str, path: str | None) -> ModelError:
         """Why a tensor is none of an expert's, and what to do about it."""
@@ -351,7 +355,7 @@ class AdapterNames:
             what = what or "a tensor of its own"
             return ModelError(f"{start}, which is {what}: a LoRA expert has low-rank changes only.", MERGE)
         bare = _bare(path).removeprefix(PREFIX)
-        own = [place for place in self._by_bare if bare.endswith(f".{place}")]
+        own = [map_name for map_name in self._by_bare if bare.endswith(f".{map_name}")]
         if own:
             prefix = name[: name.index(own[0])]
             return ModelError(
@@ -360,7 +364,7 @@ class AdapterNames:
             )
         if bare in {_bare(module) for module, _ in self.lm.named_modules()}:
             return ModelError(f"{start}, where a LoRA expert of this seed has no map.", MERGE)
-        layers = [int(number) for place in self.maps for number in _LAYER.findall(place)]
+        layers = [int(number) for map_name in self.maps for number in _LAYER.findall(map_name)]
         number = next(iter(_LAYER.findall(bare)), None)
         if number is not None and layers and int(number) > max(layers):
             return ModelError(f"{start}, but the seed has {max(layers) + 1} layers.", ANOTHER_SEED)

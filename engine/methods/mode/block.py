@@ -18,7 +18,30 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from engine.methods.mode.gate import gate_weights
+ODDS_SCALE = 64.0  # how much quicker an optimizer of unit steps, such as Adam, opens an expert than by odds only
+
+
+def gate_weights(slopes_BTE: Tensor, odds_E: Tensor) -> Tensor:
+    """The gate of a block (Eq. 2), softmax(Linear(x)): weights [B, T, 1 + E] of the backbone and each expert.
+
+    They are not negative, and 1 together (law L5). `slopes_BTE` are the linear parts of the experts' logits.
+
+    A softmax knows its logits only up to a common number, so the backbone's logit is 0 here, and each expert brings its
+    own row, relative to the backbone: composing is putting rows together, and an expert that is off leaves the others'
+    proportions as they are.
+
+    An expert must be able to start with a weight of exactly 0, and still learn. A bias of minus infinity would never
+    move again, and one merely low is not the backbone. So what is learned is not a bias b but the odds themselves, up
+    to a sign that does not count: exp(b) = ODDS_SCALE · |odds|, the same gates as the paper's. At 0 the weight is
+    exactly 0, but its gradient is not; the first update leaves 0 on either side, and from then on the expert's layers
+    have a gradient.
+    """
+    open_E = torch.where(odds_E < 0, -odds_E, odds_E) * ODDS_SCALE  # unlike abs, with a gradient at 0
+    with torch.no_grad():  # any number may be taken from all logits; the largest keeps exp in bounds
+        top_BT1 = (slopes_BTE + open_E.log()).amax(-1, keepdim=True).clamp(min=0)
+    experts_BTE = open_E * (slopes_BTE - top_BT1).clamp(max=80).exp()
+    backbone_BT1 = (-top_BT1).exp()
+    return torch.cat([backbone_BT1, experts_BTE], -1) / (backbone_BT1 + experts_BTE.sum(-1, keepdim=True))
 
 
 @dataclass(frozen=True)
@@ -54,10 +77,10 @@ BranchOutput = tuple[
 
 def place_of(layer: nn.Module) -> int:
     """The position of a layer's keys and values in a cache."""
-    return next(int(one.layer_idx) for one in placed(layer))
+    return next(int(one.layer_idx) for one in indexed_modules(layer))
 
 
-def placed(layer: nn.Module) -> list[Any]:
+def indexed_modules(layer: nn.Module) -> list[Any]:
     """The modules of a layer that store its position in a cache."""
     return [one for one in layer.modules() if hasattr(one, "layer_idx")]
 
@@ -112,7 +135,7 @@ class Branch(nn.Module):
         """The output [B, T, D] for the block's input, and the linear part of the expert's logit [B, T]."""
         device = self.slope.device
         if device != x_BTD.device:
-            x_BTD, args, kwargs = _moved(x_BTD, device), _moved(args, device), _moved(kwargs, device)
+            x_BTD, args, kwargs = _to_device(x_BTD, device), _to_device(args, device), _to_device(kwargs, device)
         return _through(self.layers, x_BTD, *args, **kwargs)[1], (x_BTD @ self.slope.to(x_BTD.dtype)).float()
 
 
@@ -129,17 +152,17 @@ class Block(nn.Module):
 
         A family whose layers give tuples gets one.
         """
-        gives_tuple, y_BTD = self._merged(x_BTD, *args, **kwargs)
+        gives_tuple, y_BTD = self._merge(x_BTD, *args, **kwargs)
         return (y_BTD, None) if gives_tuple else y_BTD
 
-    def _merged(self, x_BTD: Tensor, *args: Any, **kwargs: Any) -> tuple[bool, Tensor]:
+    def _merge(self, x_BTD: Tensor, *args: Any, **kwargs: Any) -> tuple[bool, Tensor]:
         call = _call.get()
         active: list[Any] = [self.experts[key] for key in call.keys]
         pending = [branch.begin(x_BTD, *args, **kwargs) for branch in active]  # remote ones start early
         gives_tuple, y_BTD = _through(self.backbone, x_BTD, *args, **kwargs)
         if not pending:
             return gives_tuple, y_BTD
-        outs, slopes, odds = zip(*([_moved(part, y_BTD.device) for part in end()] for end in pending), strict=True)
+        outs, slopes, odds = zip(*([_to_device(part, y_BTD.device) for part in end()] for end in pending), strict=True)
         weights_BTG = gate_weights(torch.stack(slopes, -1), torch.cat(odds))
         call.weights.append(weights_BTG.detach())
         return gives_tuple, _sum([y_BTD, *outs], weights_BTG.to(y_BTD.dtype))
@@ -163,12 +186,12 @@ def _sum(parts: Sequence[Tensor], weights_BTG: Tensor) -> Tensor:
     return y_BTD
 
 
-def _moved(value: Any, device: torch.device) -> Any:
+def _to_device(value: Any, device: torch.device) -> Any:
     """Moves tensors to a device, also within tuples and dicts; other values are unchanged."""
     if isinstance(value, Tensor):
         return value.to(device, non_blocking=device.type != "cpu")  # a CPU would read before all is there
     if isinstance(value, tuple):
-        return tuple(_moved(one, device) for one in value)
+        return tuple(_to_device(one, device) for one in value)
     if isinstance(value, dict):
-        return {name: _moved(one, device) for name, one in value.items()}
+        return {name: _to_device(one, device) for name, one in value.items()}
     return value

@@ -27,11 +27,11 @@ def training_flops(shape: Shape, context: int, experts: Sequence[ModeConfig], le
     num_blocks = experts[0].num_blocks
     total = forward_flops(shape, context, experts) + shape.ends
     total += (shape.num_layers - -(-shape.num_layers // num_blocks)) * back  # the first block is the largest
-    for one in experts:
-        total += (num_blocks - 1) * one.expert_layers * back + (2 * num_blocks - 1) * _gate(shape)
+    for expert in experts:
+        total += (num_blocks - 1) * expert.expert_layers * back + (2 * num_blocks - 1) * _gate(shape)
         if learning == "experts":
-            own = num_blocks * one.expert_layers * (shape.projections + shape.ffn)
-            total += own + one.expert_layers * back  # also in the first block: its norms come before its maps
+            own = num_blocks * expert.expert_layers * (shape.projections + shape.ffn)
+            total += own + expert.expert_layers * back  # also in the first block: its norms come before its maps
     return total
 
 

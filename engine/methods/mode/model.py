@@ -12,20 +12,22 @@ Shapes: B rows, T positions, D width, V vocabulary, E active experts, K blocks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from engine.errors import ModelError
-from engine.methods.mode.block import Block, PartsCache, with_experts
-from engine.methods.mode.branches import BranchMaker
+from engine.methods.mode.block import ODDS_SCALE, Block, Branch, PartsCache, indexed_modules, place_of, with_experts
 from engine.methods.mode.config import ModeConfig
 from engine.methods.parts.parts_model import PartsModel
 from engine.models.discovery import is_recurrent
 from engine.models.families import layout_of
 from engine.models.likelihoods import decoder_of
+from engine.models.stored_tensors import without_weights
 
 
 class ModeModel(PartsModel):
@@ -39,7 +41,7 @@ class ModeModel(PartsModel):
         blocks = _divide(lm, num_blocks)
         super().__init__(lm)
         self._blocks = blocks
-        self._maker = BranchMaker(lm, blocks)
+        self._next_place = int(lm.config.num_hidden_layers)  # in a cache, of the next expert's first layer
 
     @property
     def num_blocks(self) -> int:
@@ -62,7 +64,43 @@ class ModeModel(PartsModel):
         return out.last_hidden_state, torch.stack(call.weights).permute(0, 3, 1, 2)
 
     def new_modules(self, config: ModeConfig, *, is_empty: bool) -> dict[str, nn.Module]:
-        return _by_block(self._maker.make(config, is_empty=is_empty))
+        like = self._copy_shape if is_empty else self._copy if config.init == "copy" else self._fresh_layer
+        return _by_block([self._new_branch(block, config, like) for block in self._blocks])
+
+    def _new_branch(self, block: Block, config: ModeConfig, new_layer: Callable[[Any], nn.Module]) -> Branch:
+        """Layers like the block's last ones, repeated if the expert has more: copies, fresh or empty ones.
+
+        A copy of the full block gives the block's output at any weight. At weight 0 it would never learn, since neither
+        its weight nor its layers would have a gradient. So it starts with a weight, and the model still equals the
+        backbone.
+        """
+        size = config.expert_layers
+        sources: list[Any] = [block.backbone[(number - size) % len(block.backbone)] for number in range(size)]
+        is_twin = config.init == "copy" and size == len(block.backbone)
+        odds = 1 / ODDS_SCALE if config.start == "even" or is_twin else 0.0
+        layers = [new_layer(source) for source in sources]
+        branch = Branch(layers, int(self.lm.config.hidden_size), odds).to(self.device).requires_grad_(True)
+        for layer in layers:
+            for module in indexed_modules(layer):
+                module.layer_idx = self._next_place
+            self._next_place += 1
+        return branch
+
+    def _copy(self, layer: Any) -> Any:
+        """A copy with weights of its own, under the same configuration, so that one setting reaches all layers."""
+        return copy.deepcopy(layer, {id(self.lm.config): self.lm.config})
+
+    def _copy_shape(self, layer: Any) -> Any:
+        """A copy with uninitialized weights."""
+        return copy.deepcopy(layer, {id(self.lm.config): self.lm.config, **without_weights(layer)})
+
+    def _fresh_layer(self, like: Any) -> nn.Module:
+        """A new layer of the same class, with the family's random initialization."""
+        if [*inspect.signature(type(like)).parameters][:2] == ["config", "layer_idx"]:
+            layer: nn.Module = type(like)(self.lm.config, place_of(like))
+        else:
+            layer = self._copy(like)
+        return layer.apply(self.lm._init_weights).to(next(like.parameters()).dtype)
 
     def new_cache(self) -> PartsCache:
         return PartsCache()

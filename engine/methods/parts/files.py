@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from engine.errors import DamagedFileError, EngineError, ModelError
@@ -25,7 +24,7 @@ from engine.files import EXPERT_CARD, ArtifactRef
 from engine.methods.parts.method import PartsMethod, part_file, parts_methods
 from engine.methods.parts.parts_model import ActiveParts, PartsModel
 from engine.models.expert_model import ExpertModel
-from engine.models.stored_tensors import StoredTensors
+from engine.models.stored_tensors import StoredTensors, save_tensors
 
 
 @dataclass(frozen=True)
@@ -69,21 +68,15 @@ def save_parts(
 ) -> None:
     """Writes some of a model's parts, their keys given by their names, into a folder as the parts of one expert."""
     for number, key in enumerate(parts.values()):
-        save_part(model, key, folder / part_file(number))
+        save_tensors(model.expert_state(key), folder / part_file(number))
     shapes = {name: model.shape_of(key) for name, key in parts.items()}
     _write_card(model.method_name, folder, shapes, base_sha256, tokenizer_sha256)
-
-
-def save_part(model: PartsModel, key: str, path: Path) -> None:
-    """Writes one of a model's parts into a file."""
-    state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.expert_state(key).items()}
-    save_file(state, path)
 
 
 def assemble(
     method: str, parts: Mapping[str, tuple[Any, Path]], folder: Path, *, base_sha256: str, tokenizer_sha256: str
 ) -> None:
-    """Copies files of `save_part`, by the names of their parts, into a folder as the parts of one expert."""
+    """Copies files of parts, by the parts' names, into a folder as the parts of one expert."""
     for number, (_, path) in enumerate(parts.values()):
         shutil.copyfile(path, folder / part_file(number))
     _write_card(method, folder, {name: shape for name, (shape, _) in parts.items()}, base_sha256, tokenizer_sha256)
@@ -134,24 +127,20 @@ class PartsHost:
 
     def add(self, experts: Mapping[str, ArtifactRef]) -> None:
         for key, kept in experts.items():
-            self._add(key, kept)
-
-    def _add(self, key: str, kept: ArtifactRef) -> None:
-        parts = read_parts(kept, str(self._base.sha256))  # all, before the first is added
-        described = self._method.describe_base(parts[0].shape)
-        model = self._backbones.get(described)
-        if model is None:
-            model = self._method.open_base(self._base, parts[0].shape).to(self._device)
-            self._backbones[described] = model
-        keys = {part.name: f"{key}-{number}" for number, part in enumerate(parts)}
-        try:
-            for part in parts:
-                model.add_expert(keys[part.name], part.shape, part.state)
-        except BaseException:  # no half of an expert stays
-            for held in set(keys.values()) & set(model.keys):
-                model.remove_expert(held)
-            raise
-        self._parts[key] = model, keys
+            parts = read_parts(kept, str(self._base.sha256))  # all, before the first is added
+            described = self._method.describe_base(parts[0].shape)
+            if described not in self._backbones:
+                self._backbones[described] = self._method.open_base(self._base, parts[0].shape).to(self._device)
+            model = self._backbones[described]
+            keys = {part.name: f"{key}-{number}" for number, part in enumerate(parts)}
+            try:
+                for part in parts:
+                    model.add_expert(keys[part.name], part.shape, part.state)
+            except BaseException:  # no half of an expert stays
+                for held in set(keys.values()) & set(model.keys):
+                    model.remove_expert(held)
+                raise
+            self._parts[key] = model, keys
 
     def view(self, keys: Sequence[str], parts: Mapping[str, Sequence[str]]) -> list[ExpertModel]:
         return [self._active(key, parts.get(key)) for key in keys]
@@ -178,9 +167,9 @@ class PartsHost:
         return sum(map(model.num_added, keys.values()))
 
     def num_bodies_to_load(self, experts: Mapping[str, ArtifactRef]) -> int:
-        return len({self._described(kept) for kept in experts.values()} - {*self._backbones})
+        return len({self._description_of(kept) for kept in experts.values()} - {*self._backbones})
 
-    def _described(self, expert: ArtifactRef) -> str | None:
+    def _description_of(self, expert: ArtifactRef) -> str | None:
         """The description of an expert's backbone; None if its card cannot be read."""
         with suppress(EngineError):
             return self._method.describe_base(next(iter(PartsCard.read(expert.folder).shapes.values())))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,11 +19,10 @@ from transformers import DynamicCache
 
 from engine.errors import ModelError, first_of
 from engine.methods.parts.method import Learning, get_parts_method
-from engine.models.discovery import RouterLosses, router_losses
-from engine.models.expert_model import PartWeights, separate_texts
+from engine.models.expert_model import PartWeights, TrainableModel, separate_texts
 from engine.models.families import max_positions
 from engine.models.flops import Shape
-from engine.models.likelihoods import Objective, TokenLosses, TokenScores, head_of, losses_from, token_scores
+from engine.models.likelihoods import head_of
 from engine.models.rows import Rows
 from engine.models.stored_tensors import fill
 
@@ -64,12 +63,6 @@ class PartsModel(nn.Module):
         """The trainable modules of a new part by name; with tensors of any content where `is_empty`."""
         raise NotImplementedError
 
-    def training_flops(self, keys: Sequence[str], context: int, learning: Learning) -> int:
-        """Operations per token trained on, forward and backward, with these parts active."""
-        shape = Shape.of(self.lm.config.to_dict())
-        count = get_parts_method(self.method_name).count_training
-        return count(shape, context, [self.shape_of(key) for key in keys], learning)
-
     def decoder_inputs(
         self, input_ids_BT: Tensor, mask_BS: Tensor | None, position_ids_BT: Tensor | None
     ) -> dict[str, Any]:
@@ -90,15 +83,6 @@ class PartsModel(nn.Module):
     def device(self) -> torch.device:
         device: torch.device = next(self.lm.parameters()).device
         return device
-
-    @property
-    def max_positions(self) -> int:
-        """The longest text that the model reads at once."""
-        return max_positions(self.lm.config)
-
-    @property
-    def vocab_size(self) -> int:
-        return int(self.lm.config.vocab_size)
 
     def forward(
         self,
@@ -214,7 +198,7 @@ class GateShares:
         return tuple(math.fsum(of_one) / sum(counts) for of_one in zip(*sums, strict=True))
 
 
-class ActiveParts(nn.Module):
+class ActiveParts(TrainableModel):
     """Some experts of a model, known together as `name`; an empty set is only the backbone.
 
     `weights` [K, 1 + E, B, T] are those of the last forward pass, the backbone's first. Use one object per text or per
@@ -235,7 +219,7 @@ class ActiveParts(nn.Module):
         self.active = tuple(active)
         self.names = tuple(names or active)
         self.keys = [name]
-        self.max_positions, self.vocab_size = model.max_positions, model.vocab_size
+        self.max_positions = max_positions(model.lm.config)
         self.learning: Learning = learning
         self.weights: Tensor | None = None
         self._recorder: GateShares | None = None
@@ -256,10 +240,6 @@ class ActiveParts(nn.Module):
     def lm(self) -> Any:
         return self.model.lm
 
-    @property
-    def device(self) -> torch.device:
-        return self.model.device
-
     def forward(
         self, input_ids_BT: Tensor, rows: Rows, cache: Any = None, *, position_ids_BT: Tensor | None = None
     ) -> Tensor:
@@ -267,49 +247,17 @@ class ActiveParts(nn.Module):
 
         `position_ids_BT` as for `PartsModel.forward`.
         """
-        self._require(rows)
-        logits_BTV, self.weights = self.model(input_ids_BT, self.active, cache, position_ids_BT=position_ids_BT)
-        return logits_BTV  # type: ignore[no-any-return]
+        return self.logits(self.read(input_ids_BT, rows, cache, position_ids_BT=position_ids_BT), rows)
 
-    def read(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
-        """The last hidden states [B, T, D]; `cache` as for `forward`."""
+    def read(
+        self, input_ids_BT: Tensor, rows: Rows, cache: Any = None, *, position_ids_BT: Tensor | None = None
+    ) -> Tensor:
+        """The last hidden states [B, T, D]; `cache` and `position_ids_BT` as for `forward`."""
         self._require(rows)
-        hidden_BTD, self.weights = self.model.read(input_ids_BT, self.active, cache)
-        return hidden_BTD
-
-    def losses(
-        self,
-        input_ids_BT: Tensor,
-        targets_BT: Tensor,
-        rows: Rows,
-        objective: Objective,
-        *,
-        position_ids_BT: Tensor | None = None,
-    ) -> TokenLosses:
-        """The objective with gradients and the loss of each target; never all logits at once."""
-        self._require(rows)
-        hidden_BTD, self.weights = self.model.read(input_ids_BT, self.active, position_ids_BT=position_ids_BT)
-        return losses_from(self.lm, head_of(self.lm), hidden_BTD, targets_BT, objective)
-
-    def logits(self, hidden_BTD: Tensor, rows: Rows) -> Tensor:
-        """Logits [B, T, V] of hidden states."""
-        self._require(rows)
-        return head_of(self.lm)(hidden_BTD)
-
-    def likelihoods(self, hidden_BTD: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
-        """Log-likelihood [B, T] of each target after hidden states."""
-        self._require(rows)
-        return token_scores(self.lm, hidden_BTD, targets_BT).logprobs_BT
-
-    def token_scores(
-        self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows, *, position_ids_BT: Tensor | None = None
-    ) -> TokenScores:
-        """Log-likelihood and hit [B, T] of each target."""
-        self._require(rows)
-        hidden_BTD, weights_KGBT = self.model.read(input_ids_BT, self.active, position_ids_BT=position_ids_BT)
+        hidden_BTD, self.weights = self.model.read(input_ids_BT, self.active, cache, position_ids_BT=position_ids_BT)
         if self._recorder is not None:
-            self._recorder.add(weights_KGBT)
-        return token_scores(self.lm, hidden_BTD, targets_BT)
+            self._recorder.add(self.weights)
+        return hidden_BTD
 
     @contextmanager
     def record_gates(self) -> Iterator[GateShares]:
@@ -338,14 +286,12 @@ class ActiveParts(nn.Module):
         of = self.model.expert_parameters if self.learning == "experts" else self.model.gate_parameters
         return {name: parameter for one in self.active for name, parameter in of(one).items()}
 
-    def auxiliary_loss(self) -> AbstractContextManager[RouterLosses]:
-        """Collects the auxiliary loss of the backbone's routers, if any, for the forward passes within."""
-        return router_losses(self.lm)
-
     def training_flops(self, context: int, *, experts_only: bool) -> int:
         """Operations per token trained on, forward and backward."""
         del experts_only  # nothing else ever learns
-        return self.model.training_flops(self.active, context, self.learning)
+        count = get_parts_method(self.model.method_name).count_training
+        configs = [self.model.shape_of(key) for key in self.active]
+        return count(Shape.of(self.lm.config.to_dict()), context, configs, self.learning)
 
     def _require(self, rows: Rows) -> None:
         if unknown := set(rows.keys) - set(self.keys):

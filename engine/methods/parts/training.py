@@ -68,13 +68,13 @@ class PartSet:
 
         Raises ModelError where one is of another backbone, DamagedFileError where a folder is not what was written.
         """
-        chosen, done = [one for one in self.experts if one.key in keys], 0
-        for kept, group in groupby(chosen, key=lambda one: one.kept):
+        chosen, done = [expert for expert in self.experts if expert.key in keys], 0
+        for kept, group in groupby(chosen, key=lambda expert: expert.kept):
             some = list(group)
-            names = {one.part for one in some}
+            names = {expert.part for expert in some}
             parts = {part.name: part for part in read_parts(kept, str(self.base.sha256), names)} if kept else {}
-            for one in some:
-                model.add_expert(one.key, one.shape, parts[one.part].state if kept else None)
+            for expert in some:
+                model.add_expert(expert.key, expert.shape, parts[expert.part].state if kept else None)
             done += len(some)
             yield Progress(done, len(chosen), "experts", "loading experts", is_first=True)
 
@@ -84,7 +84,7 @@ class PartSet:
         yield from self.add_to(model, self.keys)
         return self.of(model)
 
-    def loaded(self) -> ActiveParts:
+    def load_now(self) -> ActiveParts:
         """The same at once, where it was built."""
         model = self.backbone()
         for _ in self.add_to(model, self.keys):
@@ -147,9 +147,9 @@ def train_active(
 
     def watch() -> dict[str, float]:
         losses: dict[str, float] = {}
-        for one in data.retained:
-            with listen(one.name):
-                losses |= losses_of(active, active.keys[0], {one.name: held_out[one.name]}, in_turn=in_turn)
+        for domain in data.retained:
+            with listen(domain.name):
+                losses |= losses_of(active, active.keys[0], {domain.name: held_out[domain.name]}, in_turn=in_turn)
         return losses
 
     events = train(
@@ -188,7 +188,7 @@ class PartsTraining:
 
     def __iter__(self) -> Iterator[Event]:
         part_set, config, device = self.part_set, self.data.config, choose_device(self.device)
-        require_memory_to_build(part_set.loaded, part_set.base.folder, [part_set.id], config, device)
+        require_memory_to_build(part_set.load_now, part_set.base.folder, [part_set.id], config, device)
         self._active = yield from part_set.load(device)
         self.begin(self._active)
         sample = TextSampler(self._active, self.tokenizer, self.data.texts(), config)

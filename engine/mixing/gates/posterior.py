@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.config import knob
-from engine.mixing.evidence import AnyEvidence, named
+from engine.mixing.evidence import AnyEvidence, name_of_reading
 from engine.mixing.gate_type import GateConfig, GateType, builder
 
 
@@ -22,7 +22,7 @@ class EvidenceConfig(GateConfig):
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "evidence", named(self.evidence))
+        object.__setattr__(self, "evidence", name_of_reading(self.evidence))
         super().__post_init__()
 
 

@@ -327,7 +327,7 @@ def _task_json(name: str, seeds: Sequence[MeasuredEpisode], inputs: Classificati
     return {
         "name": name,
         "labels": [label[:_CUT_TO] for label in task.labels],
-        "words": [word[:_CUT_TO] for word in task.words],
+        "words": [word[:_CUT_TO] for word in task.label_words],
         "template": task.template,
         "num_train": len(task.train),
         "num_test": seeds[0].prompts.num_tests,

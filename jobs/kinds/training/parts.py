@@ -28,8 +28,7 @@ from jobs.kinds.shared.expert_files import HeldOut, NewExpert, last_losses, regi
 from jobs.kinds.shared.resume_guard import note_versions, read_inputs, write_inputs
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack, require_same
 from workbench.analysis.changes.retrained_baselines import name_now
-from workbench.kinds.training.compose_mode import ComposeMode
-from workbench.kinds.training.train_mode import TrainMode
+from workbench.kinds.training.mode import ComposeMode, TrainMode
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import create_mixture
 from workbench.registry.seeds import seed_row
@@ -122,7 +121,7 @@ def compose(work: Work, spec: ComposeMode) -> JobRun:
         losses = HeldOut()
     config = {
         "shape": {name: inputs.parts[0].shape[name] for name in method.base_fields},
-        "parts": [asdict(part.trained_on(spec.domains)) for part in inputs.parts],
+        "parts": [asdict(part.after_training_on(spec.domains)) for part in inputs.parts],
         "composed_of": [{"id": id, "name": name} for id, name in zip(inputs.experts, inputs.names, strict=True)],
         "composed_on": spec.domains,
         "without": spec.without,

@@ -45,9 +45,9 @@ from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack, require_sa
 from workbench.errors import NotFoundError
 from workbench.formatting.number_format import weight
 from workbench.kinds.training.train_expert import TrainExpert
-from workbench.registry.clusters.branching import domain_folders, share_of
+from workbench.registry.clusters.cluster_documents import domain_folders, share_of
 from workbench.registry.clusters.cluster_routing import cluster_numbers, clustering_of
-from workbench.registry.experts import can_be_parent, first_of_line
+from workbench.registry.experts import first_of_line
 from workbench.registry.mixtures import add_member, average_weight, create_mixture, mixture_row, require_place
 from workbench.requests.planning import plan
 from workbench.schema.tables import Expert, Mixture
@@ -89,7 +89,7 @@ def possible_parents(session: Session, storage: Storage, mixture: Mixture, name:
     chosen = [member for member in members if name in (None, member.name)]
     if not chosen:
         raise NotFoundError("expert", str(name), [member.name for member in members], where=f"in “{mixture.name}”")
-    able = [member for member in chosen if can_be_parent(member)]
+    able = [member for member in chosen if method_of(member.method).can_be_copied]
     if not able:
         title = method_of(chosen[0].method).title
         raise TrainingError(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.statistics.bootstrap import Ints
+from engine.statistics.estimates import Ints
 from engine.text.split_names import HeldOutSplit
 from workbench_studies.cbtm.names import (
     DENSE,

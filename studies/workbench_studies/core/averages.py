@@ -1,6 +1,6 @@
 """Averages of systems over domains and seeds, and tables of counts, under draws of the same documents.
 
-How documents are drawn, and what an interval holds, is in `engine/statistics/bootstrap.py`.
+How documents are drawn, and what an interval holds, is in `engine/statistics/estimates.py`.
 Shapes: N blocks, R draws, S seeds, U ways in which the pieces of a document lie in a table, C cells.
 """
 
@@ -16,8 +16,19 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from engine.statistics.bootstrap import Draws, Ints, MeasuredText, text_freedom
-from engine.statistics.estimates import LEVEL, NUM_DRAWS, Estimate, Floats, Variance
+from engine.statistics.estimates import (
+    CORRELATION,
+    LEVEL,
+    NUM_DRAWS,
+    SHARE,
+    Draws,
+    Estimate,
+    Floats,
+    Ints,
+    MeasuredText,
+    Variance,
+    text_freedom,
+)
 
 Place = tuple[Hashable, int, str]  # system, seed, domain
 Statistic = Callable[..., Floats]
@@ -104,7 +115,7 @@ class Averages:
         """The average over domains under every draw of those in `drawn`; the others stay as they are."""
         moved_R = np.zeros(self.draws.num_draws)
         for domain in drawn:
-            moved_R += self._drawn_at(system, seed, domain) - self._point(system, seed, domain)
+            moved_R += self._draws_at(system, seed, domain) - self._point(system, seed, domain)
         return self._mean(system, seed, domains) + moved_R / len(domains)
 
     def _point(self, system: Hashable, seed: int, domain: str) -> float:
@@ -113,7 +124,7 @@ class Averages:
             self._points[key] = self.measured[key].value
         return self._points[key]
 
-    def _drawn_at(self, system: Hashable, seed: int, domain: str) -> Floats:
+    def _draws_at(self, system: Hashable, seed: int, domain: str) -> Floats:
         """The number under every draw of the domain's text [R]."""
         key = (system, seed, domain)
         if key not in self._drawn:
@@ -134,18 +145,18 @@ class Averages:
         by_domain = {one.domain: [other for other in changes if other.domain == one.domain] for one in changes}
         parts = []
         for domain, same in by_domain.items():
-            drawn_R = np.mean([np.sum([self._drawn_change(one, s) for one in same], axis=0) for s in seeds], axis=0)
+            drawn_R = np.mean([np.sum([self._change_draws(one, s) for one in same], axis=0) for s in seeds], axis=0)
             documents = [self.measured[same[0].after, s, domain].documents_N for s in seeds]
             parts.append(Variance(float(np.var(drawn_R, ddof=1)), text_freedom(documents)))
-        drawn_SR = [np.mean([self._drawn_change(one, s) for one in changes], axis=0) for s in seeds]
+        drawn_SR = [np.mean([self._change_draws(one, s) for one in changes], axis=0) for s in seeds]
         return self.draws.estimate(points, drawn_SR, parts)
 
     def _point_change(self, change: SystemChange, seed: int) -> float:
         after, before = (self.measured[m, seed, change.domain].value for m in change[:2])
         return 100 * (after / before - 1)
 
-    def _drawn_change(self, change: SystemChange, seed: int) -> Floats:
-        after_R, before_R = (self._drawn_at(m, seed, change.domain) for m in change[:2])
+    def _change_draws(self, change: SystemChange, seed: int) -> Floats:
+        after_R, before_R = (self._draws_at(m, seed, change.domain) for m in change[:2])
         return 100 * (after_R / before_R - 1)
 
 
@@ -259,17 +270,17 @@ def correlation_of_pairs(tables_SDD: ArrayLike, other_DD: ArrayLike, *, num_draw
     chance = np.random.default_rng(0)
     orders_RD = np.stack([chance.permutation(len(other)) for _ in range(num_draws)])
     shuffled_RC = other[orders_RD[:, :, None], orders_RD[:, None, :]][:, away]
-    low, high = middle(_centred(shuffled_RC) @ _centred(mean_C))
+    low, high = middle(_centre(shuffled_RC) @ _centre(mean_C))
     r = _pearson(mean_C, other[away])
     by_seed = tuple(_pearson(one[away], other[away]) for one in tables)
     return Estimate(r, max(-1.0, r - high), min(1.0, r - low), by_seed).over_seeds(CORRELATION)
 
 
 def _pearson(one: ArrayLike, other: ArrayLike) -> float:
-    return float(_centred(one) @ _centred(other))
+    return float(_centre(one) @ _centre(other))
 
 
-def _centred(values: ArrayLike) -> NDArray[Any]:
+def _centre(values: ArrayLike) -> NDArray[Any]:
     """Less their mean, and of length 1, along the last axis; zeros where they do not vary."""
     array = np.asarray(values, dtype=np.float64)
     around = array - array.mean(-1, keepdims=True)

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.statistics.bootstrap import Ints
-from engine.statistics.estimates import Estimate
+from engine.statistics.estimates import Estimate, Ints
 from workbench_studies.core.measurements import Measurements
 from workbench_studies.core.study import Study
 from workbench_studies.core.verdicts import CONTRADICTED, IMPLIED, MARKS, ONE_SEED, REPRODUCED, WEAKER, Verdict

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from engine.files import ArtifactRef
 from engine.mixing.evidence import AnyEvidence
-from engine.statistics.bootstrap import Ints, Loss
-from engine.statistics.estimates import NUM_DRAWS, Estimate
+from engine.statistics.estimates import NUM_DRAWS, Estimate, Ints, Loss
 from engine.text.split_names import HeldOutSplit
 from workbench_studies.core.averages import Averages, Hits, Place, Statistic, SystemChange
 from workbench_studies.core.sizes import Size

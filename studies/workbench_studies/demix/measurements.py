@@ -14,8 +14,7 @@ import numpy as np
 
 from engine.config import Evidence
 from engine.mixing.evidence import AnyEvidence
-from engine.statistics.bootstrap import Ints, Loss
-from engine.statistics.estimates import Floats
+from engine.statistics.estimates import Floats, Ints, Loss
 from workbench_studies.core.calibration import Fit, best_expert, fit
 from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores
 from workbench_studies.demix.names import (

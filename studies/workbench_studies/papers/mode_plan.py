@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from engine.config import LoraConfig, TrainingConfig
-from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.mode import ComposeMode, TrainMode
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.kinds.training.train_mode import TrainMode
 from workbench.specs.requests import PlanStep
 from workbench_studies.mode.arms import STAGE_1, ModeSize, ReplicateMode, groups_of, seeds_of, single
 from workbench_studies.mode.names import BACKBONE, Arm, ModeRun, trained_on

@@ -12,11 +12,10 @@ from engine.methods.registry import get_method
 from engine.models.flops import Shape, training_flops
 from engine.text.split_names import HeldOutSplit
 from workbench.kinds.analysis import Evaluate
-from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.mode import ComposeMode, TrainMode
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.kinds.training.train_mode import TrainMode
 from workbench.specs.base import Spec
 from workbench.specs.requests import PlanStep
 from workbench_studies.core.sizes import Run

@@ -24,10 +24,9 @@ from engine.text.split_names import SPLITS
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.tokens import domain_files
 from workbench.answers.cards import JobCard
-from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.mode import ComposeMode, TrainMode
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import corpora
 from workbench.registry.reports import register_report
 from workbench.specs.requests import PlanStep

@@ -22,7 +22,7 @@ from workbench.errors import BadSpecError
 from workbench.job_records import jobs as rows
 from workbench.job_records.preconditions import RegistryForecast
 from workbench.kinds.data import ImportCorpus
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.registry import database
 from workbench.settings import get_settings
 from workbench_studies.core.pace import measure_pace

@@ -14,8 +14,8 @@ from engine.errors import ModelError
 from engine.events import Progress
 from engine.methods.moe.upcycle import upcycle
 from engine.methods.multi_expert_files import new_placement
+from tests.engine.models.decoders import decoder
 from tests.engine.models.test_lora import IDS, disturbed
-from tests.engine.models.test_surgery import decoder
 
 
 def variants(family: str = "llama") -> dict[str, Any]:

@@ -132,13 +132,13 @@ def test_a_long_text_is_thinned_to_full_blocks_spread_over_it() -> None:
     total = 3 * MOST_TOKENS + 7
     numbers = torch.arange(total, dtype=torch.float32).expand(2, -1)
     long = DevText("long", numbers, size, np.arange(-(-total // size)), frozenset({0}), counted_X=numbers[0] >= 0)
-    thin = long.thinned()
+    thin = long.thin()
     assert thin.scores_EX.shape[1] == MOST_TOKENS == len(thin.counted_X)
     starts_N = thin.scores_EX[0, ::size]
     assert (starts_N % size == 0).all()
     assert (thin.documents_N == starts_N.numpy() // size).all()
     assert starts_N[-1] > 0.9 * total
-    assert text(0).thinned().scores_EX.shape == text(0).scores_EX.shape
+    assert text(0).thin().scores_EX.shape == text(0).scores_EX.shape
 
 
 def test_experts_without_a_mixture_are_calibrated_from_equal_priors() -> None:
@@ -156,7 +156,7 @@ def test_a_posterior_with_clusters_is_calibrated_with_the_distances_of_its_text(
         routing = replace(tiny_routing(), clusters=[tiny_routing().clusters[row] for row in rows])
         return ClusterPosteriorGate([1.0] * len(rows), routing, rule, temperature=5.0)
 
-    thin = texts[0].thinned(16 * size)
+    thin = texts[0].thin(16 * size)
     full_N, thin_N = (one.loss(clustered(PAPER, range(4)), range(4)).totals_N for one in (texts[0], thin))
     assert (len(full_N), len(thin_N)) == (24, 16)
     np.testing.assert_allclose(thin_N, full_N[np.arange(16) * 24 // 16])

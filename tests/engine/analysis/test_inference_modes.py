@@ -27,7 +27,7 @@ def scores(means: list[float], tokens: int = 320, seed: int = 0) -> Tensor:
 def test_on_text_of_one_expert_the_modes_come_in_the_papers_order() -> None:
     scores_EX = scores([-2.0, -4.0, -5.0, -6.0])
     prior_E = estimate_prior(PosteriorGate([1.0] * 4), as_blocks(scores([-2.0, -4.0, -5.0, -6.0], seed=1), BLOCK), 20)
-    modes = compare_inference_modes(scores_EX, BLOCK, own=0, cached_prior_E=prior_E)
+    modes = compare_inference_modes(scores_EX, BLOCK, own_row=0, cached_prior_E=prior_E)
     assert modes.label == modes.naive
     assert modes.average > modes.uniform > modes.updating
     assert modes.updating == pytest.approx(modes.cached, rel=0.05)
@@ -42,11 +42,6 @@ def test_where_two_experts_know_a_half_each_mixing_beats_the_best_single_one() -
     assert modes.average < 0.8 * modes.naive  # and the posterior, sure of one too early, gains nothing here
     assert modes.label is None
     assert modes.cached is None
-
-
-def test_a_cached_prior_of_equal_shares_is_the_uniform_mode() -> None:  # L3
-    modes = compare_inference_modes(scores([-2.0, -3.0]), BLOCK, cached_prior_E=torch.tensor([0.5, 0.5]))
-    assert modes.cached == modes.uniform
 
 
 def test_a_trajectory_settles_where_its_text_does() -> None:
@@ -72,7 +67,7 @@ def test_the_oracle_takes_the_best_expert_of_each_block() -> None:
     scores_EX[0, :BLOCK] += 1.0
     scores_EX[1, BLOCK:] += 1.0
     chosen = torch.cat([scores_EX[0, :BLOCK], scores_EX[1, BLOCK:]])
-    modes = compare_inference_modes(scores_EX, BLOCK, own=0)
+    modes = compare_inference_modes(scores_EX, BLOCK, own_row=0)
     assert modes.oracle == pytest.approx(float((-chosen.double().mean()).exp()))
     assert modes.oracle < modes.naive
     assert modes.label is not None

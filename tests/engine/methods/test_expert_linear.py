@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from engine.methods.demix.placement import ExpertLinear
-from engine.models.rows import Rows, routed
+from engine.models.rows import Rows, with_rows
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
@@ -17,7 +17,7 @@ def test_many_rows_of_one_position_are_mapped_as_each_by_itself(num_rows: tuple[
     layer = ExpertLinear(nn.Linear(24, 40, bias=has_bias), ["law", "sea"])
     nn.init.normal_(layer.experts["sea"].weight)
     x = torch.randn(sum(num_rows), 1, 24)
-    with torch.inference_mode(), routed(Rows(("law", "sea"), num_rows)):
+    with torch.inference_mode(), with_rows(Rows(("law", "sea"), num_rows)):
         together = layer(x)
     keys = ["law"] * num_rows[0] + ["sea"] * num_rows[1]
     single = torch.stack([layer.experts[key](row) for key, row in zip(keys, x, strict=True)])
@@ -28,8 +28,8 @@ def test_rows_of_one_expert_are_mapped_as_they_are_beside_another() -> None:
     layer = ExpertLinear(nn.Linear(24, 40), ["law", "sea"])
     x = torch.randn(32, 1, 24)
     with torch.inference_mode():
-        with routed(Rows(("law", "sea"), (16, 16))):
+        with with_rows(Rows(("law", "sea"), (16, 16))):
             beside = layer(x)[:16]
-        with routed(Rows.all_to("law", 16)):
+        with with_rows(Rows.all_to("law", 16)):
             single = layer(x[:16])
     assert torch.equal(beside, single)

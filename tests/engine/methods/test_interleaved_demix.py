@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from engine.config import DemixConfig, ModelConfig
 from engine.errors import EngineError, ModelError
-from engine.files import EXPERT_CARD, ArtifactRef, new_folder, verify_folder, write_manifest
+from engine.files import EXPERT_CARD, write_manifest
 from engine.loading.loaded_base import load_base
 from engine.methods.moe.checkpoint import as_moe
 from engine.methods.registry import get_method
@@ -22,6 +22,7 @@ from engine.models.families import fresh_model
 from engine.models.flops import Shape
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
+from tests.engine.models.test_demix_files import save
 
 SHAPE = ModelConfig("llama", num_layers=4, width=32, num_heads=2, ffn_width=64, max_positions=64)
 IDS = torch.randint(0, 300, (2, 12), generator=torch.Generator().manual_seed(1))
@@ -48,16 +49,6 @@ def disturb(model: MultiExpertModel) -> None:
                 parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.2)
 
 
-def saved(model: Any, root: Path) -> tuple[ArtifactRef, dict[str, ArtifactRef]]:
-    with new_folder(root / "base") as folder:
-        DEMIX.save_base(model, folder)
-    base = ArtifactRef(root / "base", verify_folder(root / "base"))
-    for key in model.keys:
-        with new_folder(root / key) as folder:
-            DEMIX.save_expert(model, key, folder, base_sha256=str(base.sha256), tokenizer_sha256="t")
-    return base, {key: ArtifactRef(root / key, verify_folder(root / key)) for key in model.keys}
-
-
 def layers_of(names: Any) -> set[int]:
     return {int(name.split("layers.")[1].split(".")[0]) for name in names if ".mlp." in name}
 
@@ -82,7 +73,7 @@ def test_experts_that_are_alike_are_the_dense_model_to_the_last_bit(seed: Path) 
 
 def test_the_default_writes_the_files_of_before_and_another_choice_is_in_both_cards(seed: Path, tmp_path: Path) -> None:
     for every, more in ((1, {}), (2, {"expert_every": 2})):
-        base, experts = saved(built(seed, every), tmp_path / str(every))
+        base, experts = save(built(seed, every), tmp_path / str(every))
         assert json.loads((base.folder / BASE_CARD).read_text()) == {"experts_in": "ffn"} | more
         card = json.loads((experts["law"].folder / EXPERT_CARD).read_text())
         assert {name: card[name] for name in card if name not in ("base_sha256", "tokenizer_sha256", "method")} == {
@@ -91,8 +82,8 @@ def test_the_default_writes_the_files_of_before_and_another_choice_is_in_both_ca
 
 
 def test_experts_with_other_layers_do_not_come_onto_one_base(seed: Path, tmp_path: Path) -> None:
-    base, experts = saved(built(seed, 2), tmp_path / "two")
-    _, others = saved(built(seed, 4), tmp_path / "four")
+    base, experts = save(built(seed, 2), tmp_path / "two")
+    _, others = save(built(seed, 4), tmp_path / "four")
     with pytest.raises(ModelError, match=r"trained on another base\. Mix experts of the same base"):
         load_base(base, {"law": experts["law"], "sea": others["sea"]})
 
@@ -125,7 +116,7 @@ class Mean(nn.Module):
 def test_as_one_mixture_of_experts_it_adds_only_the_networks_of_its_layers(seed: Path, tmp_path: Path) -> None:
     model = built(seed, 2)
     disturb(model)
-    base, experts = saved(model, tmp_path / "made")
+    base, experts = save(model, tmp_path / "made")
     loaders = {key: lambda kept=kept: DEMIX.load_full_model(base, kept) for key, kept in experts.items()}  # type: ignore[misc]
     *_, moe = as_moe(loaders, {"law": 1.0, "sea": 1.0})
     expected, sea = loaders["law"]().eval(), loaders["sea"]()

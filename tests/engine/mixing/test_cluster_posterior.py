@@ -15,7 +15,7 @@ from engine.inference.scores import as_blocks, mixed_perplexity
 from engine.mixing.cluster import ClusterGate, ClusterPosteriorGate, Routing
 from engine.mixing.cluster_gate_grid import any_gate_grid
 from engine.mixing.posterior import PosteriorGate
-from tests.engine.clustered import NUM_CLUSTERS, tiny_distances, tiny_routing, tiny_tokens
+from tests.engine.clustered import NUM_CLUSTERS, tiny_distances, tiny_routing
 
 DISTANCES = tiny_distances(60, 20)
 PRIOR = [1.0, 2.0, 3.0, 4.0]
@@ -70,17 +70,6 @@ def test_the_best_of_the_posterior_are_kept_and_not_of_the_prior() -> None:
     scores_ENT[far, :, 0] = 0.0
     weights_ENT = ClusterPosteriorGate([1.0] * 4, tiny_routing(), top_k=1).block(scores_ENT, DISTANCES).exp()
     assert float(weights_ENT[far, 0, 1]) == 1
-
-
-@pytest.mark.parametrize("top_k", [None, 2])
-def test_weights_of_a_growing_text_are_those_of_its_stored_distances(top_k: int | None) -> None:  # L10, L19
-    gate, tokens = ClusterPosteriorGate(PRIOR, routing(3, None, 1, 0), top_k=top_k, temperature=0.5), tiny_tokens(61)
-    scores_ENT = logprobs() / 8
-    full_ENT, stream = gate.block(scores_ENT, DISTANCES).exp(), gate.start()
-    stream.begin(int(tokens[0]))
-    for position in range(20):
-        torch.testing.assert_close(stream.log_weights().exp(), full_ENT[:, 0, position], atol=1e-6, rtol=0)
-        stream.observe(scores_ENT[:, 0, position], int(tokens[position + 1]))
 
 
 @pytest.mark.parametrize("evidence", ["prefix", "last_token"])

@@ -7,22 +7,36 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from engine.errors import MixtureError
 from engine.mixing.base import Gate, mix
+from engine.mixing.evidence import READINGS
 from engine.mixing.gate_type import ClusteringGateConfig, GateConfig, build_gate, gate_type, gate_types
+from engine.mixing.posterior import UpdatingGate
 from engine.selfcheck.test_bed import every_gate
 from tests.engine.clustered import tiny_distances, tiny_routing, tiny_tokens
 
 NUM_BLOCKS, BLOCK = 3, 20
 PRIOR = [1.0, 2.0, 3.0, 4.0]
 CONFIGS = list(every_gate())
+CONFIGS += [replace(one, freeze_after=3) for one in CONFIGS if hasattr(one, "freeze_after")]
+IN_BITS = [  # that do not depend on how many numbers are computed together
+    one
+    for one in CONFIGS
+    if getattr(one, "update_every", BLOCK) == BLOCK and getattr(one, "evidence", "prefix") in READINGS
+]
+UNCLUSTERED = 1  # the cluster whose experts have none where a gate also weighs such experts
 for_every_gate = pytest.mark.parametrize("config", CONFIGS, ids=str)
 
 
 def build(config: GateConfig, prior: Sequence[float]) -> Gate:
-    return build_gate(config, prior, tiny_routing(len(prior)))
+    routing = tiny_routing(len(prior))
+    if gate_type(config.kind).weighs_unclustered:
+        routing = replace(routing, clusters=[None if one == UNCLUSTERED else one for one in routing.clusters])
+    return build_gate(config, prior, routing)
 
 
 def weights(config: GateConfig, prior: Sequence[float], scores_ENT: Tensor) -> Tensor:
@@ -38,22 +52,33 @@ def test_every_gate_has_a_variant() -> None:
     assert {config.kind for config in CONFIGS} == set(gate_types())
 
 
-@for_every_gate
-def test_weights_are_probabilities_at_every_position(config: GateConfig) -> None:
-    weights_ENT = weights(config, PRIOR, scores())
-    assert weights_ENT.shape == scores().shape
+@settings(max_examples=100)
+@given(
+    st.lists(st.floats(0.01, 100), min_size=2, max_size=9),
+    st.integers(0, 10**6),
+    st.sampled_from(CONFIGS),
+    st.integers(1, 40),
+)
+def test_weights_are_probabilities_whatever_the_prior_and_the_text(
+    prior: list[float], seed: int, config: GateConfig, length: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    weights_ENT = weights(config, prior, -torch.rand(len(prior), 1, length, generator=generator) * 400)
     assert bool((weights_ENT >= 0).all())
-    torch.testing.assert_close(weights_ENT.sum(0), torch.ones_like(weights_ENT[0]), atol=1e-6, rtol=0)
+    assert ((weights_ENT.sum(0) - 1).abs() < 1e-6).all()
 
 
 @for_every_gate
-def test_a_stream_gives_the_weights_of_its_block(config: GateConfig) -> None:
-    gate, scores_ENT, tokens = build(config, PRIOR), scores(num_blocks=1), tiny_tokens(BLOCK + 1).tolist()
+def test_a_stream_gives_the_weights_of_blocks(config: GateConfig) -> None:
+    gate, scores_ENT, tokens = build(config, PRIOR), scores(), tiny_tokens(NUM_BLOCKS * BLOCK + 1).tolist()
     weights_ENT, stream = weights(config, PRIOR, scores_ENT), gate.start()
-    stream.begin(tokens[0])
-    for position in range(BLOCK):
-        torch.testing.assert_close(stream.log_weights().exp(), weights_ENT[:, 0, position], atol=1e-6, rtol=0)
-        stream.observe(scores_ENT[:, 0, position], tokens[position + 1])
+    for block in range(NUM_BLOCKS):
+        stream = stream if isinstance(gate, UpdatingGate) else gate.start()
+        stream.begin(tokens[block * BLOCK])
+        for position in range(BLOCK):
+            expected_E = weights_ENT[:, block, position]
+            torch.testing.assert_close(stream.log_weights().exp(), expected_E, atol=1e-6, rtol=0)
+            stream.observe(scores_ENT[:, block, position], tokens[block * BLOCK + position + 1])
 
 
 @for_every_gate
@@ -62,6 +87,26 @@ def test_the_mixture_is_the_weighted_sum_and_the_total_its_sum(config: GateConfi
     mixed_NT = mix(gate.block(scores_ENT, distances), scores_ENT)
     torch.testing.assert_close(gate.mixed(scores_ENT, distances), mixed_NT)
     assert gate.total(scores_ENT, distances) == pytest.approx(float(mixed_NT.sum()), rel=1e-9)
+
+
+@pytest.mark.parametrize("config", IN_BITS, ids=str)
+def test_some_blocks_at_a_time_give_the_bits_of_all_together(
+    config: GateConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, scores_ENT, distances = build(config, PRIOR), scores(num_blocks=7), tiny_distances(7 * BLOCK, BLOCK)
+    expected_NT = mix(gate.block(scores_ENT, distances), scores_ENT.double())
+    for chunk_size in (1, 200, 1 << 20):  # one block, two, all
+        monkeypatch.setattr("engine.mixing.base._CHUNK_SIZE", chunk_size)
+        assert torch.equal(gate.mixed(scores_ENT, distances), expected_NT)
+
+
+@pytest.mark.parametrize("config", [one for one in CONFIGS if not gate_type(one.kind).needs_clustering], ids=str)
+def test_the_first_position_has_the_prior_itself(config: GateConfig) -> None:
+    expected_E = torch.tensor(PRIOR, dtype=torch.float64)
+    if config.top_k:
+        expected_E[: -config.top_k] = 0
+    first_E = build(config, PRIOR).start().log_weights().exp()
+    torch.testing.assert_close(first_E, expected_E / expected_E.sum(), atol=1e-9, rtol=0)
 
 
 @for_every_gate

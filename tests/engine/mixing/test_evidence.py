@@ -11,7 +11,7 @@ from torch import Tensor
 from engine.config import Evidence
 from engine.errors import EngineError
 from engine.mixing.base import keep_top, normalised_prior
-from engine.mixing.evidence import READINGS, EvidenceRule, named, rule_of
+from engine.mixing.evidence import READINGS, EvidenceRule, name_of_reading, rule_of
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.mixing.posterior import PosteriorGate, UpdatingGate, end_of_block_posteriors
 from workbench.specs.gates import changed_gate, dump_gate, load_gate
@@ -55,20 +55,20 @@ def test_the_papers_readings_are_points_to_the_bit(evidence: Evidence, top_k: in
 @given(RULES)
 def test_the_evidence_of_a_stream_is_that_of_the_scored_text(rule: EvidenceRule) -> None:
     gate, scores_ET = PosteriorGate(PRIOR, rule), scores(blocks=1)[:, 0]
-    seen_ET, weights_ET, stream = gate.seen(scores_ET), gate.block(scores_ET[:, None])[:, 0], gate.start()
+    seen_ET, weights_ET, stream = gate.evidence_before(scores_ET), gate.block(scores_ET[:, None])[:, 0], gate.start()
     for position, scores_E in enumerate(scores_ET.unbind(1)):
-        torch.testing.assert_close(gate.seen_by(stream.belief), seen_ET[:, position], atol=1e-9, rtol=1e-12)
+        torch.testing.assert_close(gate.evidence_of(stream.belief), seen_ET[:, position], atol=1e-9, rtol=1e-12)
         torch.testing.assert_close(stream.log_weights(), weights_ET[:, position], atol=1e-9, rtol=0)
         stream.observe(scores_E, 0)
-    torch.testing.assert_close(gate.seen_by(stream.belief), gate.seen_at_end(scores_ET), atol=1e-9, rtol=1e-12)
+    torch.testing.assert_close(gate.evidence_of(stream.belief), gate.evidence_at_end(scores_ET), atol=1e-9, rtol=1e-12)
 
 
 @given(SHARES)
 def test_the_recurrence_of_a_stream_is_that_of_a_text_to_the_bit(decay: float) -> None:
     gate, scores_ET = PosteriorGate(PRIOR, EvidenceRule(decay)), scores(blocks=1)[:, 0]
-    seen_ET, stream = gate.seen(scores_ET), gate.start()
+    seen_ET, stream = gate.evidence_before(scores_ET), gate.start()
     for position, scores_E in enumerate(scores_ET.unbind(1)):
-        assert torch.equal(gate.seen_by(stream.belief), seen_ET[:, position])
+        assert torch.equal(gate.evidence_of(stream.belief), seen_ET[:, position])
         stream.observe(scores_E, 0)
 
 
@@ -148,4 +148,4 @@ def test_a_change_of_one_part_keeps_the_other() -> None:
 )
 def test_evidence_that_does_not_exist_is_refused(wrong: object, says: str) -> None:
     with pytest.raises(EngineError, match=says):
-        named(wrong)
+        name_of_reading(wrong)

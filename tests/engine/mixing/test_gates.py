@@ -1,207 +1,26 @@
-"""The laws of weights for the gates that come with the workbench. E experts, N blocks, T positions."""
+"""The gates that come with the workbench, written out. E experts, N blocks, T positions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import get_args
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from engine.config import Evidence
 from engine.errors import MixtureError
 from engine.inference.scores import as_blocks, mix_scores
-from engine.mixing.base import Gate, keep_top, mix
-from engine.mixing.gate_type import GateConfig, build_gate, gate_type
-from engine.mixing.gates.cluster import ClusterGateConfig
-from engine.mixing.gates.cluster_posterior import ClusterPosteriorGateConfig
-from engine.mixing.gates.fixed import FixedGateConfig
+from engine.mixing.base import keep_top, mix
+from engine.mixing.gate_type import build_gate, gate_type
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.mixing.gates.updating import UpdatingGateConfig
 from engine.mixing.posterior import PosteriorGate, UpdatingGate, estimate_prior
-from tests.engine.clustered import tiny_distances, tiny_routing, tiny_tokens
-
-Make = Callable[..., Gate]
-EVIDENCE: tuple[Evidence, ...] = get_args(Evidence)
-CONFIGS: dict[str, GateConfig] = {
-    f"posterior-{evidence}-top{top_k}": PosteriorGateConfig(evidence=evidence, top_k=top_k)
-    for evidence in EVIDENCE
-    for top_k in (None, 2)
-}
-CONFIGS |= {
-    f"updating-{evidence}-top{top_k}": UpdatingGateConfig(
-        evidence=evidence, newest_weight=0.3, update_every=20, top_k=top_k
-    )
-    for evidence in EVIDENCE
-    for top_k in (None, 2)
-}
-CONFIGS |= {f"fixed-top{top_k}": FixedGateConfig(top_k=top_k) for top_k in (None, 2)}
-CONFIGS |= {
-    f"updating-{evidence}-every{tokens}-top{top_k}": UpdatingGateConfig(
-        evidence=evidence, newest_weight=0.3, update_every=tokens, top_k=top_k
-    )
-    for evidence in EVIDENCE
-    for tokens in (7, 33)  # blocks have 20
-    for top_k in (None, 2)
-}
-CONFIGS |= {
-    f"cluster-power{power}-frozen{freeze_after}-top{top_k}": ClusterGateConfig(
-        temperature=0.5, distance_power=power, freeze_after=freeze_after, top_k=top_k
-    )
-    for power, freeze_after in ((2, None), (4, 3))
-    for top_k in (None, 2)
-}
-FROZEN: list[tuple[Evidence, int | None]] = [("prefix", None), ("last_token", 3)]
-CONFIGS |= {
-    f"cluster-posterior-{evidence}-frozen{freeze_after}-top{top_k}": ClusterPosteriorGateConfig(
-        evidence=evidence, temperature=0.5, freeze_after=freeze_after, top_k=top_k
-    )
-    for evidence, freeze_after in FROZEN
-    for top_k in (None, 2)
-}
-HOMELESS = 1  # the cluster whose experts are of none where a gate weighs such experts, too
-
-
-def gate_of(config: GateConfig, prior: Sequence[float], order: Sequence[int] | None = None) -> Gate:
-    """`order` holds the cluster of each expert, where it is not its own number."""
-    routing = tiny_routing(len(prior), order)
-    if gate_type(config.kind).weighs_unclustered:
-        routing = replace(routing, clusters=[None if one == HOMELESS else one for one in routing.clusters])
-    return build_gate(config, prior, routing)
-
-
-GATES: dict[str, Make] = {name: partial(gate_of, config) for name, config in CONFIGS.items()}
-every_gate = pytest.mark.parametrize("make", GATES.values(), ids=GATES.keys())
-
-
-def weigh(gate: Gate, scores_ENT: Tensor) -> Tensor:
-    """The log-weights of blocks of the tiny text, with its distances: most gates do not look at them."""
-    return gate.block(scores_ENT, tiny_distances(scores_ENT[0].numel(), scores_ENT.shape[2]))
 
 
 def logprobs(num_experts: int = 4, blocks: int = 3, positions: int = 20, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return -torch.rand(num_experts, blocks, positions, generator=generator) * 8
-
-
-@every_gate
-def test_weights_sum_to_one_at_every_position(make: Make) -> None:  # L5
-    weights_ENT = weigh(make([1, 2, 3, 4]), logprobs()).exp()
-    torch.testing.assert_close(weights_ENT.sum(0), torch.ones(3, 20, dtype=torch.float64), atol=1e-6, rtol=0)
-
-
-@every_gate
-def test_a_stream_gives_token_by_token_what_the_block_gives_together(make: Make) -> None:  # L15
-    gate, scores_ENT = make([1, 2, 3, 4]), logprobs()
-    full_ENT, tokens = weigh(gate, scores_ENT), tiny_tokens(61).tolist()
-    stream = gate.start()
-    for block in range(scores_ENT.shape[1]):
-        stream = stream if isinstance(gate, UpdatingGate) else gate.start()
-        stream.begin(tokens[block * 20])
-        for position in range(scores_ENT.shape[2]):
-            torch.testing.assert_close(
-                stream.log_weights().exp(), full_ENT[:, block, position].exp(), atol=1e-6, rtol=0
-            )
-            stream.observe(scores_ENT[:, block, position], tokens[block * 20 + position + 1])
-
-
-@every_gate
-def test_the_total_of_blocks_is_the_sum_over_their_tokens(make: Make) -> None:
-    gate, scores_ENT = make([1, 2, 3, 4]), logprobs().double()
-    total = gate.total(scores_ENT, tiny_distances(60, 20))
-    assert total == pytest.approx(float(mix(weigh(gate, scores_ENT), scores_ENT).sum()), rel=1e-9)
-
-
-@pytest.mark.parametrize("name", [name for name in GATES if "-every" not in name])  # 7 and 33 are no vectors' lengths
-def test_some_blocks_at_a_time_give_the_bits_of_all_together(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate, scores_ENT = GATES[name]([1, 2, 3, 4]), logprobs(blocks=7)
-    expected_NT = mix(weigh(gate, scores_ENT), scores_ENT.double())
-    for chunk_size in (1, 200, 1 << 20):  # one block, two, all
-        monkeypatch.setattr("engine.mixing.base._CHUNK_SIZE", chunk_size)
-        assert torch.equal(gate.mixed(scores_ENT, tiny_distances(140, 20)), expected_NT)
-
-
-@pytest.mark.parametrize("name", [name for name in GATES if not name.startswith("cluster")])
-def test_the_first_position_has_the_prior_itself(name: str) -> None:
-    first_E = GATES[name]([1, 2, 3, 4]).start().log_weights().exp()
-    expected = torch.tensor([1, 2, 3, 4.0], dtype=torch.float64)
-    if int((first_E > 0).sum()) == 2:
-        expected[:2] = 0
-    torch.testing.assert_close(first_E, expected / expected.sum(), atol=1e-9, rtol=0)
-
-
-@every_gate
-def test_permuting_experts_permutes_weights_and_changes_no_probability(make: Make) -> None:  # L6
-    order, prior = [2, 0, 3, 1], [1.0, 2.0, 3.0, 4.0]
-    scores_ENT = logprobs()
-    one = weigh(make(prior), scores_ENT)
-    two = weigh(make([prior[i] for i in order], order), scores_ENT[order])
-    torch.testing.assert_close(two.exp(), one[order].exp(), atol=1e-6, rtol=0)
-    torch.testing.assert_close(mix(two, scores_ENT[order].double()), mix(one, scores_ENT.double()), atol=1e-6, rtol=0)
-
-
-@every_gate
-def test_all_weight_on_one_expert_is_that_expert_to_the_bit(make: Make) -> None:  # L1
-    scores_ENT = logprobs()
-    mixed = mix(weigh(make([0, 0, 1, 0]), scores_ENT), scores_ENT)
-    assert torch.equal(mixed, scores_ENT[2])
-
-
-@every_gate
-def test_a_mixture_of_one_expert_is_that_expert(make: Make) -> None:  # L2
-    scores_ENT = logprobs(num_experts=1)
-    assert torch.equal(mix(weigh(make([1.0]), scores_ENT), scores_ENT), scores_ENT[0])
-
-
-@every_gate
-@pytest.mark.parametrize("num_experts", [4, 7, 24, 30])  # 1/7 has no exact binary number, nor has the sum of seven
-def test_a_cached_prior_of_equal_shares_is_the_uniform_mode(make: Make, num_experts: int) -> None:  # L3
-    scores_ENT = logprobs(num_experts)
-    cached, uniform = (weigh(make([share] * num_experts), scores_ENT) for share in (1 / num_experts, 1.0))
-    assert torch.equal(cached, uniform)
-
-
-@every_gate
-def test_identical_experts_give_the_same_probabilities_under_any_prior(make: Make) -> None:  # L4
-    scores_ENT = logprobs()[:1].expand(4, -1, -1)
-    mixed = mix(weigh(make([1, 5, 2, 9]), scores_ENT), scores_ENT.double())
-    torch.testing.assert_close(mixed, scores_ENT[0].double(), atol=1e-6, rtol=0)
-
-
-@every_gate
-def test_no_nan_when_every_expert_gives_a_token_probability_zero_in_half_precision(make: Make) -> None:  # L14
-    half = torch.tensor([-65504.0, -torch.inf, -torch.inf], dtype=torch.float16).float()
-    scores_ENT = logprobs(positions=6)
-    scores_ENT[:, :, 2] = -torch.inf
-    scores_ENT[:3, :, 3] = half[:, None]
-    gate = make([1, 1, 1, 1])
-    weights_ENT = weigh(gate, scores_ENT).exp()
-    assert not weights_ENT.isnan().any()
-    assert not mix(weigh(gate, scores_ENT), scores_ENT.double()).isnan().any()
-    torch.testing.assert_close(weights_ENT.sum(0), torch.ones(3, 6, dtype=torch.float64), atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize("cut", [1, 7, 20, 33, 59])
-@pytest.mark.parametrize("name", [name for name in GATES if not name.startswith(("fixed", "cluster-power"))])
-def test_a_stream_cut_in_two_and_resumed_is_the_uncut_one(name: str, cut: int) -> None:  # L15
-    gate, scores_EX, tokens = GATES[name]([1, 2, 3, 4]), logprobs().flatten(1), tiny_tokens(61).tolist()
-    uncut, first = gate.start(), gate.start()
-    for stream in (uncut, first):
-        stream.begin(tokens[0])
-    for position in range(60):
-        if position == cut:
-            first = gate.start(first.belief)
-            for token in tokens[: cut + 1]:
-                first.begin(token)
-        assert torch.equal(first.log_weights(), uncut.log_weights())
-        for stream in (uncut, first):
-            stream.observe(scores_EX[:, position], tokens[position + 1])
 
 
 @pytest.mark.parametrize("lambda_", [0.1, 0.3, 0.5, 1.0])  # the grid of §5.1
@@ -220,7 +39,7 @@ def test_the_updating_prior_is_the_weighted_mean_of_equation_nine(lambda_: float
 @pytest.mark.parametrize("evidence", ["prefix", "last_token"])
 def test_blocks_of_as_many_tokens_as_the_prior_learns_after_are_weighed_as_they_stand(evidence: Evidence) -> None:
     gate, scores_ENT = UpdatingGate([1, 2, 3, 4], evidence, update_every=20), logprobs()
-    weights_ENT = gate.weigh(gate.seen(scores_ENT), gate.priors(scores_ENT)[:, :-1, None])
+    weights_ENT = gate.weigh(gate.evidence_before(scores_ENT), gate.priors(scores_ENT)[:, :-1, None])
     assert torch.equal(gate.block(scores_ENT), weights_ENT)
     assert torch.equal(gate.mixed(scores_ENT), mix(weights_ENT, scores_ENT.double()))
 
@@ -305,18 +124,3 @@ def test_mixing_is_over_probabilities() -> None:
 def test_weights_that_are_none_are_refused(weights: list[float]) -> None:
     with pytest.raises(MixtureError, match="Weights must be"):
         build_gate(PosteriorGateConfig(), weights)
-
-
-@settings(max_examples=60)
-@given(
-    st.lists(st.floats(0.01, 100), min_size=2, max_size=9),
-    st.integers(0, 10**6),
-    st.sampled_from(sorted(GATES)),
-    st.integers(1, 40),
-)
-def test_weights_sum_to_one_whatever_the_prior_and_the_text(
-    prior: list[float], seed: int, name: str, length: int
-) -> None:
-    scores_ENT = logprobs(len(prior), 1, length, seed) * 50
-    weights_ENT = weigh(GATES[name](prior), scores_ENT).exp()
-    assert ((weights_ENT.sum(0) - 1).abs() < 1e-6).all()

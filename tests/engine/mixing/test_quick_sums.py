@@ -25,7 +25,7 @@ def scores(num_blocks: int = 37, block_size: int = 19) -> Tensor:
 
 def quick(gate: PosteriorGate, scores_ENT: Tensor) -> float:
     priors_EN = gate.priors(scores_ENT)[:, :-1].numpy()
-    weights = [weights_of(seen_NT) for seen_NT in gate.seen(scores_ENT).numpy()]
+    weights = [weights_of(seen_NT) for seen_NT in gate.evidence_before(scores_ENT).numpy()]
     return weighted_total(priors_EN, weights, [likelihoods_of(one_NT) for one_NT in scores_ENT.numpy()], gate.top_k)
 
 
@@ -63,7 +63,7 @@ def test_experts_of_one_cluster_are_equal_before_there_is_evidence(top_k: int | 
     """Their log-weights are the same at the first token, whatever the largest of their groups are later."""
     scores_ENT, gate = scores(), PosteriorGate([1.0] * 5, "prefix", top_k)
     near_NT = 20 * torch.rand(scores_ENT.shape[1:], generator=torch.Generator().manual_seed(1)).double()
-    logs_ENT = gate.seen(scores_ENT).double() + near_NT
+    logs_ENT = gate.evidence_before(scores_ENT).double() + near_NT
     expected = mix(gate.weigh(logs_ENT, gate.log_prior_E[:, None, None]), scores_ENT.double()).sum()
     weights = [weights_of(logs_NT) for logs_NT in logs_ENT.numpy()]
     likelihoods = [likelihoods_of(one_NT) for one_NT in scores_ENT.numpy()]

@@ -54,13 +54,6 @@ def test_each_token_has_the_sum_of_fixed_weights(prior: list[float], top_k: int 
     torch.testing.assert_close(torch.from_numpy(sums_M), by_weights(gate, scores_ENT).flatten(), rtol=1e-12, atol=1e-9)
 
 
-@pytest.mark.parametrize("evidence", EVIDENCE, ids=str)
-def test_one_expert_has_its_own_bits(evidence: AnyEvidence) -> None:  # L1
-    gate, scores_ENT = PosteriorGate([0, 0, 2, 0, 0], evidence), scores()
-    sums_NT = posterior_sums(gate.priors(scores_ENT)[:, :-1].numpy(), scores_ENT.numpy(), gate.evidence, None, FLOOR)
-    assert torch.equal(torch.from_numpy(sums_NT), scores_ENT[2].double())
-
-
 GATES: list[Gate] = [
     PosteriorGate([1, 1, 0, 1, 1]),
     UpdatingGate([1, 1, 0, 1, 1], update_every=30),

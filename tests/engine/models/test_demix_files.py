@@ -35,16 +35,6 @@ def test_a_saved_model_answers_as_before_to_the_last_bit(model: MultiExpertModel
     assert torch.equal(loaded(ids, rows), model(ids, rows))
 
 
-@torch.no_grad()
-def test_moving_the_folders_changes_nothing(model: MultiExpertModel, tmp_path: Path) -> None:  # L16
-    base, experts = save(model, tmp_path / "here")
-    (tmp_path / "here").rename(tmp_path / "there")
-    moved = {key: ArtifactRef(tmp_path / "there" / key, expert.sha256) for key, expert in experts.items()}
-    loaded = load_multi_expert(ArtifactRef(tmp_path / "there" / "base", base.sha256), moved)
-    ids = torch.randint(0, 300, (4, 12))
-    assert torch.equal(loaded(ids, Rows.one_each(model.keys)), model(ids, Rows.one_each(model.keys)))
-
-
 @pytest.mark.parametrize("victim", ["base/shared.safetensors", "law/expert.safetensors", "law/expert.json"])
 def test_a_flipped_bit_is_detected_before_use(model: MultiExpertModel, tmp_path: Path, victim: str) -> None:
     base, experts = save(model, tmp_path)
@@ -52,14 +42,6 @@ def test_a_flipped_bit_is_detected_before_use(model: MultiExpertModel, tmp_path:
     data[-1] ^= 1
     (tmp_path / victim).write_bytes(data)
     with pytest.raises(DamagedFileError, match="bytes changed"):
-        load_multi_expert(base, experts)
-
-
-def test_a_truncated_file_is_detected_before_use(model: MultiExpertModel, tmp_path: Path) -> None:
-    base, experts = save(model, tmp_path)
-    file = tmp_path / "code/expert.safetensors"
-    file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(DamagedFileError):
         load_multi_expert(base, experts)
 
 

@@ -16,7 +16,8 @@ from engine.files import ArtifactRef, new_folder, verify_folder
 from engine.methods.multi_expert_files import load_multi_expert, new_placement, save_base, save_expert
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from tests.engine.models.test_surgery import decoder
+from tests.engine.models.decoders import decoder
+from tests.engine.models.test_demix_files import save
 from tests.engine.models.tiny_families import COMMON
 
 FAMILIES = sorted(COMMON)
@@ -87,22 +88,10 @@ def test_experts_start_alike_whichever_others_there_are_and_share_every_weight_b
     assert 0.6 < scale < 1.5
 
 
-def kept(model: MultiExpertModel, root: Path) -> tuple[ArtifactRef, ArtifactRef]:
-    """The base and the expert “a” of a model, in folders."""
-    for name in ("base", "a"):
-        with new_folder(root / name) as folder:
-            if name == "base":
-                save_base(model, folder)
-            else:
-                save_expert(model, "a", folder, base_sha256=verify_folder(root / "base"), tokenizer_sha256="t")
-    return ArtifactRef(root / "base", verify_folder(root / "base")), ArtifactRef(root / "a", verify_folder(root / "a"))
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("experts_in", ["ffn", "token"])
 def test_a_base_remembers_where_its_experts_are(tmp_path: Path, experts_in: Any) -> None:
-    base, expert = kept(MultiExpertModel(decoder("gpt2"), KEYS, new_placement(experts_in)), tmp_path)
-    loaded = load_multi_expert(base, {"a": expert})
+    loaded = load_multi_expert(*save(MultiExpertModel(decoder("gpt2"), KEYS, new_placement(experts_in)), tmp_path))
     assert (loaded.experts_in, len(loaded.beside)) == (experts_in, int(experts_in == "token"))
 
 
@@ -118,8 +107,9 @@ def test_a_base_that_is_older_than_the_choice_has_its_experts_in_its_networks(tm
 
 @pytest.mark.parametrize(("base_of", "expert_of"), [("ffn", "token"), ("token", "ffn")])
 def test_an_expert_of_the_other_kind_is_refused(tmp_path: Path, base_of: Any, expert_of: Any) -> None:
-    base, own = kept(MultiExpertModel(decoder("llama"), KEYS, new_placement(base_of)), tmp_path / "one")
-    _, other = kept(MultiExpertModel(decoder("llama"), KEYS, new_placement(expert_of)), tmp_path / "two")
+    base, own = save(MultiExpertModel(decoder("llama"), ["a"], new_placement(base_of)), tmp_path / "one")
+    _, others = save(MultiExpertModel(decoder("llama"), ["a"], new_placement(expert_of)), tmp_path / "two")
+    other = others["a"]
     with pytest.raises(ModelError, match="another base"):
         load_multi_expert(base, {"a": other})
     card = other.folder / "expert.json"  # even one that claims to be of this base
@@ -131,4 +121,4 @@ def test_an_expert_of_the_other_kind_is_refused(tmp_path: Path, base_of: Any, ex
     with pytest.raises(ModelError, match="do not form a full model"):
         load_multi_expert(base, {"a": forged})
     with pytest.raises(ModelError, match="do not fit its base"):
-        load_multi_expert(base, {"a": own, "b": forged})
+        load_multi_expert(base, own | {"b": forged})

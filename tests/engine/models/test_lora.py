@@ -19,7 +19,7 @@ from engine.methods.lora.adapters import fresh_adapter
 from engine.methods.multi_expert_files import load_multi_expert, new_placement, save_expert
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from tests.engine.models.test_surgery import decoder
+from tests.engine.models.decoders import decoder
 from tests.engine.models.tiny_families import COMMON
 
 FAMILIES = sorted(set(COMMON) - {"mixtral"})

@@ -20,8 +20,8 @@ from engine.methods.multi_expert_files import new_placement
 from engine.models.families import embedding_place, load_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
+from tests.engine.models.decoders import decoder
 from tests.engine.models.test_lora import IDS, disturbed
-from tests.engine.models.test_surgery import decoder
 from tests.engine.models.tiny_families import COMMON
 
 FAMILIES = sorted(set(COMMON) - {"mixtral"})

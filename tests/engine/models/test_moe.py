@@ -19,8 +19,8 @@ from engine.models.discovery import router_losses, routers
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
 from engine.training.loop import train
+from tests.engine.models.decoders import decoder
 from tests.engine.models.test_demix_files import save
-from tests.engine.models.test_surgery import decoder
 
 IDS = torch.randint(0, 300, (2, 10), generator=torch.Generator().manual_seed(1))
 CONFIG = TrainingConfig(
@@ -102,21 +102,6 @@ def mixture(balance: float = 0.01) -> MultiExpertModel:
 
 def losses(events: Any) -> list[float]:
     return [event.loss for event in events if isinstance(event, Step)]
-
-
-def test_an_upcycled_training_resumed_is_the_uninterrupted_one(make_texts, tmp_path: Path) -> None:  # L17
-    texts = [replace(text, expert="one") for text in make_texts(["one", "two"])]
-    full, again = mixture(), mixture()
-    expected = losses(train(full, texts, CONFIG, tmp_path / "whole", balanced=False))
-    first, seen = train(mixture(), texts, CONFIG, tmp_path / "cut", balanced=False), list[float]()
-    for event in first:
-        seen += losses([event])
-        if len(seen) == 4:
-            break
-    first.close()
-    seen += losses(train(again, texts, CONFIG, tmp_path / "cut", balanced=False))
-    assert seen == expected
-    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in full.state_dict().items())
 
 
 def test_the_balance_takes_part_in_learning_and_not_in_the_reported_loss(make_texts, tmp_path: Path) -> None:

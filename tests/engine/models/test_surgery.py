@@ -7,16 +7,6 @@ import copy
 import pytest
 import torch
 from torch import nn
-from transformers import (
-    GPTNeoXConfig,
-    GPTNeoXForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    MixtralConfig,
-    MixtralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
 
 from engine.config import ModelConfig
 from engine.errors import EngineError, ModelError
@@ -25,29 +15,8 @@ from engine.methods.multi_expert_files import new_placement
 from engine.models.families import fresh_model, layout_of, load_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
+from tests.engine.models.decoders import decoder
 from tests.engine.models.tiny_families import COMMON, tiny_model
-
-SIZES = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "vocab_size": 300,
-}
-
-
-def decoder(family: str) -> nn.Module:
-    torch.manual_seed(3)
-    others = {
-        "mistral": lambda: MistralForCausalLM(MistralConfig(**SIZES, num_key_value_heads=2)),
-        "mixtral": lambda: MixtralForCausalLM(MixtralConfig(**SIZES, num_key_value_heads=2, num_local_experts=4)),
-        "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES, num_key_value_heads=2)),
-        "gpt_neox": lambda: GPTNeoXForCausalLM(GPTNeoXConfig(**SIZES)),
-    }
-    if family in others:
-        return others[family]().eval()
-    shape = ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)
-    return fresh_model(shape, 300, seed=3).eval()
 
 
 @pytest.mark.parametrize("family", sorted(COMMON))
@@ -145,17 +114,6 @@ def test_expert_and_shared_tensors_make_the_full_seed_again(family: str) -> None
     assert all(torch.equal(parts[name], names[name]) for name in names)
 
 
-def test_adding_an_expert_touches_no_other_tensor(model: MultiExpertModel) -> None:  # L8
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    model.add_expert("new", copy_of="law")
-    after = model.state_dict()
-    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
-    assert all(
-        torch.equal(a, b)
-        for a, b in zip(model.expert_state("new").values(), model.expert_state("law").values(), strict=True)
-    )
-
-
 def test_removing_an_expert_touches_no_other_tensor(model: MultiExpertModel) -> None:
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.remove_expert("code")
@@ -238,12 +196,3 @@ def test_layers_of_several_kinds_have_their_own_maps() -> None:
 def test_layers_that_share_weights_are_refused() -> None:
     with pytest.raises(ModelError, match="its layers share weights"):
         layout_of(tiny_model("zamba2"))
-
-
-@torch.no_grad()
-def test_a_familys_own_scale_of_logits_is_in_its_likelihoods() -> None:
-    for family in ("granite", "cohere", "gemma2"):  # divided, multiplied, capped
-        model = MultiExpertModel(tiny_model(family), ["a"], new_placement()).eval()
-        ids, rows = torch.arange(1, 10)[None], Rows.all_to("a", 1)
-        expected = model(ids, rows).log_softmax(-1).gather(-1, ids[..., None])[..., 0]
-        torch.testing.assert_close(model.token_scores(ids, ids, rows).logprobs_BT, expected, atol=1e-5, rtol=1e-5)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from engine.statistics.bradley_terry import MEAN, SCALE, Votes, connected, rate
+from engine.statistics.bradley_terry import MEAN, SCALE, Votes, connected_groups, rate
 
 
 def votes_of(rows: list[tuple[int, int, float]], num_players: int, clusters: list[int] | None = None) -> Votes:
@@ -62,11 +62,11 @@ def test_a_lopsided_but_bounded_vote_is_still_fitted() -> None:
 def test_players_that_no_wins_link_in_both_directions_are_in_other_groups() -> None:
     wins = np.zeros((4, 4))
     wins[0, 1] = wins[1, 2] = wins[2, 1] = 1  # 0 never lost; 3 has no vote
-    groups = connected(wins)
+    groups = connected_groups(wins)
     assert groups[1] == groups[2]
     assert len(set(groups)) == 3
     wins[2, 0] = 0.5  # a tie links
-    assert len(set(connected(wins))) == 2
+    assert len(set(connected_groups(wins))) == 2
 
 
 def test_a_bound_that_some_resamples_do_not_give_is_infinite() -> None:

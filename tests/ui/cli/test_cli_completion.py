@@ -13,7 +13,7 @@ from ui.cli.options import names_of
 from workbench.job_records.jobs import create_job
 from workbench.kinds.analysis import SelfCheck
 from workbench.registry.database import transaction
-from workbench.registry.things import names_from
+from workbench.registry.resources import names_from
 from workbench.settings import get_settings
 
 COMPLETE = """

@@ -10,7 +10,7 @@ import pytest
 
 from ui.cli import verbs
 from ui.cli.app import main
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from ui.cli.commands import job as printing
 from workbench.job_records import leases
 from workbench.job_records.jobs import create_job
 from workbench.kinds.analysis import SelfCheck
-from workbench.kinds.training.train_mode import TrainMode
+from workbench.kinds.training.mode import TrainMode
 from workbench.registry.database import transaction
 from workbench.specs.base import Spec
 

@@ -82,6 +82,6 @@ def test_a_public_task_is_downloaded_by_its_name(
     monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: rows)
     answer = ask(capsys, "task", "download", str(tmp_path), "--names", "agnews")
     assert answer["tasks"] == {"agnews": "fancyzhx/ag_news@c0ffee"}
-    assert [task.words[0] for task in read_tasks(tmp_path)] == ["world"]
+    assert [task.label_words[0] for task in read_tasks(tmp_path)] == ["world"]
     assert main(["task", "download", str(tmp_path), "--names", "agnews"]) != 0
     assert "exists already" in capsys.readouterr().err

@@ -17,8 +17,7 @@ from ui.present.forms.options import command_line
 from ui.present.forms.questions import assemble, changed_answers, questions_of
 from workbench.errors import BadSpecError
 from workbench.kinds.clusters import FindClusters
-from workbench.kinds.kind import known_kinds
-from workbench.kinds.parse_spec import parse_as, parse_spec
+from workbench.kinds.kind import known_kinds, parse_as, parse_spec
 from workbench.specs.base import Spec
 from workbench.specs.requests import TrainClusters
 

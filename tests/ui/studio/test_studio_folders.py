@@ -16,8 +16,7 @@ from ui.studio.forms.import_form import LOCAL_PATH
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs as rows
 from workbench.kinds.data import ImportCorpus, dataset_formats
-from workbench.kinds.kind import known_kinds
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import known_kinds, parse_spec
 from workbench.settings import Settings, get_settings
 from workbench.specs.base import LocalPath
 

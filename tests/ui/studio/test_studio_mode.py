@@ -21,7 +21,7 @@ from ui.studio.job_views.training_charts import gate_shares, gates_picture
 from workbench.answers.cards import MetricPoint
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs as rows
-from workbench.kinds.training.train_mode import KIND, TrainMode
+from workbench.kinds.training.mode import TRAIN_MODE, TrainMode
 from workbench.questions.costs import MixtureCosts
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
@@ -108,7 +108,7 @@ def test_what_an_impossible_shape_takes_is_not_shown_and_its_refusal_names_field
     spec = TrainMode(name="poet", seed_model="tiny", domains=["poems"])
     with pytest.raises(BadSpecError, match="Blocks of the backbone"):
         next(forecast(spec))
-    (output,) = read(KIND.complaints, spec)
+    (output,) = read(TRAIN_MODE.complaints, spec)
     assert output.startswith("Blocks of the backbone (--blocks) must be at most the 2 layers of “tiny”, not 3")
     assert "num_blocks" not in output
 

@@ -142,7 +142,7 @@ def test_the_lineage_has_its_edges_as_a_table() -> None:
 
 def test_a_seed_that_is_a_copy_is_linked_with_its_expert() -> None:
     cards = read(experts.list_experts)
-    assert read(seeds.names_of_copied_experts) == {}
+    assert read(seeds.copied_experts) == []
     rows = edge_rows(registry_lineage(cards, {"tiny": "elsewhere", "other": "nobody"}))
     assert [row["relation"] for row in rows if row["from"] == "elsewhere"] == ["copy as a seed model"]
     assert not any(row["from"] == "nobody" for row in rows)

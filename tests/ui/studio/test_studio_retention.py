@@ -24,7 +24,7 @@ from ui.present.text.retention import (
 )
 from workbench.analysis import perplexity_tables
 from workbench.job_records import jobs
-from workbench.kinds.training.train_mode import TrainMode
+from workbench.kinds.training.mode import TrainMode
 from workbench.questions.retention import Retention
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import transaction

@@ -23,9 +23,8 @@ from ui.widgets import job_form
 from workbench.answers.forecasts import BatchRow, BatchToken, Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpecError
 from workbench.job_records import jobs
-from workbench.kinds import parse_spec as specs
-from workbench.kinds.kind import known_kinds, training_probe
-from workbench.kinds.parse_spec import parse_as, parse_spec
+from workbench.kinds import kind as specs
+from workbench.kinds.kind import known_kinds, parse_as, parse_spec, training_probe
 from workbench.registry import seeds
 from workbench.registry.database import transaction
 from workbench.schema.tables import Mixture, MixtureMember, new_id

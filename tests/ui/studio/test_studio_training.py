@@ -31,9 +31,9 @@ from workbench.kinds.clusters import FindClusters, PinDocuments
 from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.mixtures import AverageExperts
+from workbench.kinds.training.mode import TrainMode
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import experts
 from workbench.registry.database import transaction
 from workbench.schema.job_states import PARENT, REQUIREMENTS, SAMPLES

@@ -34,8 +34,7 @@ from ui.studio.shared import health
 from ui.studio.shared.health import worker_sign
 from ui.widgets.charts_and_tables import as_csv
 from workbench.answers.cards import JobCard
-from workbench.kinds.kind import known_kinds
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import known_kinds, parse_spec
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap
 

@@ -13,13 +13,13 @@ from sqlalchemy.orm import Session
 from engine.device import Gpu
 from workbench.answers.cards import JobCard
 from workbench.errors import DevicesBusyError
-from workbench.job_records import devices, job_cards, jobs, leases
+from workbench.job_records import devices, jobs, leases
 from workbench.job_records.devices import DeviceNeed, DevicePool
 from workbench.kinds.analysis import Evaluate
 from workbench.kinds.clusters import ClusterPart, FindClusters
 from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.mode import TrainMode
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import database
 from workbench.schema import database_clock
 from workbench.schema.tables import DeviceShare, Job
@@ -319,7 +319,7 @@ def test_a_queued_job_gives_the_reason_why_it_waits_for_gpus(session: Session) -
 def test_a_job_of_more_processes_than_gpus_is_no_job_for_slurm(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_cards, "get_settings", lambda: Settings(processes=3))
+    monkeypatch.setattr(jobs, "get_settings", lambda: Settings(processes=3))
     joint = jobs.create_job(session, TrainJoint(name="m", seed_model="s", domains=["law"]))
     assert jobs.get_job(session, joint).waits_for == (
         "It needs 3 GPUs of one worker, but no worker has more than 2: start one that has, or lower "

@@ -303,15 +303,8 @@ def test_dead_jobs_are_taken_back_and_sent_again(session: Session, clock: Callab
     clock(LEASE + 1)
     claim(session, other)
     assert leases.expire(session, time.time(), ATTEMPTS) == [job]
-    assert jobs.due(session, time.time()) == [job]
+    assert (jobs.due(session, time.time()), state(session, other)) == ([job], "running")
     assert shown(session, job)[-1] == "Back in the queue: its worker stopped responding."
-
-
-def test_the_living_are_not_taken_back(session: Session) -> None:
-    job = new_job(session)
-    claim(session, job)
-    assert leases.expire(session, time.time(), ATTEMPTS) == []
-    assert state(session, job) == "running"
 
 
 @pytest.mark.parametrize(("how", "final"), [("cancel", "cancelled"), ("pause", "paused")])

@@ -17,9 +17,9 @@ from workbench.kinds.clusters import ClusterPart, FindClusters, MakeClusterDomai
 from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.mixtures import MakeMixture
+from workbench.kinds.training.mode import TrainMode
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import mixtures
 from workbench.schema.tables import Corpus, SeedModel
 from workbench.specs.base import Spec

@@ -13,8 +13,7 @@ from tests.kind_samples import SPECS
 from workbench.errors import BadSpecError
 from workbench.job_records.jobs import title_of
 from workbench.job_records.preconditions import TABLES
-from workbench.kinds.kind import Kind, known_kinds
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import Kind, known_kinds, parse_spec
 from workbench.specs.base import Spec, What
 
 KINDS = {name: kind for name, kind in known_kinds().items() if kind.spec.__module__.startswith("workbench.kinds.")}

@@ -12,8 +12,8 @@ from engine.config import ModelConfig, TrainingConfig
 from workbench.job_records import jobs
 from workbench.job_records.preconditions import advice_on
 from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.mode import TrainMode
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.kinds.training.train_mode import TrainMode
 
 
 def stored_rate(session: Session, spec: Any) -> float:

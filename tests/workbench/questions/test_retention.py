@@ -17,7 +17,7 @@ from workbench.errors import NotFoundError
 from workbench.job_records import jobs
 from workbench.kinds.analysis import Evaluate
 from workbench.kinds.training.make_seed import MakeSeed
-from workbench.kinds.training.train_mode import TrainMode
+from workbench.kinds.training.mode import TrainMode
 from workbench.questions.retention import (
     NOT_COUNTED,
     NOT_SCORED,

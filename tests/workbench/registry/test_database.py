@@ -27,7 +27,7 @@ from workbench.answers.cards import Failure
 from workbench.errors import DiskFullError, NoRegistryError, RegistryUnavailableError, StorageError
 from workbench.job_records.jobs import create_job, events, get_job
 from workbench.job_records.leases import add_event
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
 from workbench.registry.database import reading, transaction

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from workbench.errors import BadSpecError, InUseError, NameTakenError, NotFoundError
 from workbench.job_records import jobs
 from workbench.kinds.analysis import Evaluate
-from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.mode import ComposeMode
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.registry import experts, mixtures
 from workbench.schema.tables import Artifact, Job

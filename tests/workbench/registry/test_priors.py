@@ -16,7 +16,7 @@ from workbench.analysis import perplexity_tables
 from workbench.errors import BadSpecError, NameTakenError, NotFoundError
 from workbench.questions.inference_modes import InferenceModesRequest
 from workbench.questions.parent_proposal import NearestRequest, ParentProposal, unscored_parents
-from workbench.questions.prior_estimate import PriorRequest
+from workbench.questions.posteriors import PriorRequest
 from workbench.registry import experts, mixtures, priors
 from workbench.registry.database import reading, transaction
 from workbench.schema.tables import Artifact, Corpus, Domain, Evaluation, new_id

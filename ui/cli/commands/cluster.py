@@ -167,9 +167,9 @@ def _print_changes(changes: TextChanges) -> None:
 @app.verb()
 def rename(name: Name, cluster: ClusterName, new_name: Annotated[str, typer.Argument(help="The new name.")]) -> Outcome:
     """Rename a cluster; no document moves."""
-    from workbench.registry.clusters.clusterings import rename_cluster
+    from workbench.registry.clusters.clusterings import change_cluster
 
-    return Outcome(write(rename_cluster, name, cluster, new_name), f"“{cluster}” is now called “{new_name}”.")
+    return Outcome(write(change_cluster, name, cluster, name=new_name), f"“{cluster}” is now called “{new_name}”.")
 
 
 @app.verb()
@@ -179,9 +179,9 @@ def note(
     notes: Annotated[str, typer.Argument(help="Notes about the cluster; they replace the old ones.")],
 ) -> Outcome:
     """Set the notes of a cluster."""
-    from workbench.registry.clusters.clusterings import note_cluster
+    from workbench.registry.clusters.clusterings import change_cluster
 
-    return Outcome(write(note_cluster, name, cluster, notes), f"The notes of “{cluster}” are saved.")
+    return Outcome(write(change_cluster, name, cluster, notes=notes), f"The notes of “{cluster}” are saved.")
 
 
 app.add_job("domains CLUSTERING", MakeClusterDomains, domains=[])

@@ -53,7 +53,7 @@ from workbench.answers.cards import MixtureCard
 from workbench.answers.posteriors import EvidenceCalibration
 from workbench.exports.serve_config import SCRIPT, write_serve_config
 from workbench.formatting.shell_command import evaluate_command, shell_command
-from workbench.kinds.parse_spec import parse_as
+from workbench.kinds.kind import parse_as
 from workbench.kinds.training.mixtures import AverageExperts
 from workbench.questions.calibration import CalibrationRequest, NewMixture, make_mixture, names_evidence
 from workbench.questions.costs import CostRequest, MixtureCosts

@@ -10,7 +10,7 @@ from ui.cli.output import print_table
 from ui.cli.verbs import CommandGroup, Outcome, read
 from workbench.analysis.training_curves import TrainingHistory, training_history
 from workbench.formatting.number_format import number, weight
-from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.mode import ComposeMode
 
 app = CommandGroup(__doc__)
 

@@ -11,7 +11,7 @@ from ui.cli.questions import takes_question
 from ui.cli.verbs import CREATED, NAME, Column, CommandGroup, Outcome, get_card, write
 from workbench.answers.cards import PriorCard
 from workbench.answers.posteriors import PriorSource
-from workbench.questions.prior_estimate import PriorRequest
+from workbench.questions.posteriors import PriorRequest
 from workbench.questions.question import ask
 from workbench.registry.database import transaction
 from workbench.registry.experts import list_experts

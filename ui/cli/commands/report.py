@@ -68,7 +68,7 @@ def print_report(card: ReportCard) -> None:
 @app.verb()
 def delete(report: ReportId) -> Outcome:
     """Delete a report with its pages; the experts and mixtures it is about are kept."""
-    from workbench.registry.things import THINGS
+    from workbench.registry.resources import RESOURCES
 
-    card = write(THINGS["report"].delete_one, report)
+    card = write(RESOURCES["report"].delete_one, report)
     return Outcome({"deleted": card.id}, f"“{card.title}” ({card.id[:8]}) is deleted.")

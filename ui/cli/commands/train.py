@@ -14,9 +14,9 @@ from ui.cli.verbs import CommandGroup, get_card
 from ui.present.text.formatting import pluralize
 from workbench.formatting.number_format import share
 from workbench.kinds.analysis import CertifyAddition
+from workbench.kinds.training.mode import TrainMode
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.kinds.training.train_mode import TrainMode
 from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.specs.requests import TrainClusters
 

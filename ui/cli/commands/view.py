@@ -40,7 +40,7 @@ def save(
 @app.verb()
 def delete(name: ViewName) -> Outcome:
     """Delete a saved view."""
-    from workbench.registry.views import delete_view
+    from workbench.registry.resources import RESOURCES
 
-    card = write(delete_view, name)
+    card = write(RESOURCES["view"].delete_one, name)
     return Outcome(card, f"“{card.name}” is deleted.")

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from engine.methods.parts import method
+from engine.methods.registry import method_of
 from engine.models.flops import Shape
 from ui.present.forms.questions import Answers, Offers, QuestionForm, assemble
 from workbench.answers.cards import ExpertCard
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.registry import corpora, expert_parts, experts, mixtures, priors, seeds
 from workbench.registry.clusters import cluster_routing
 from workbench.registry.database import reading
@@ -24,7 +25,7 @@ def offers_now() -> dict[str, list[str]]:
         domains = [domain.name for domain in corpora.list_domains(session)]
         trained = experts.list_experts(session)
         composed = mixtures.most_useful_first(session)
-        parents = {expert.name for expert in trained if experts.can_be_parent(expert)}
+        parents = {expert.name for expert in trained if method_of(expert.method).can_be_copied}
         return {
             "domain": domains,
             "domains": domains,
@@ -51,7 +52,7 @@ def offers_for_expert(mixture: str) -> dict[str, list[str]]:
         domains = [domain.name for domain in corpora.list_domains(session)]
     taken = {name for member in members for name in member.domains}
     return {
-        "parent": [member.name for member in members if experts.can_be_parent(member)],
+        "parent": [member.name for member in members if method_of(member.method).can_be_copied],
         "domain": sorted(domains, key=lambda domain: domain in taken),
     }
 

@@ -17,7 +17,7 @@ from ui.present.model_use import shell_header
 from ui.present.text.formatting import duration, millions, size
 from workbench.errors import BadSpecError
 from workbench.formatting.number_format import pluralize
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.settings import get_settings
 from workbench.specs.base import Spec
 

@@ -84,7 +84,7 @@ def _in_options(spec: type[Sane], complaint: str | Complaint) -> str | Complaint
 
 
 def _parse(spec: type[Sane], values: Mapping[str, Any]) -> Any:
-    from workbench.kinds.parse_spec import parse_as, parse_spec
+    from workbench.kinds.kind import parse_as, parse_spec
 
     content = dict(values)
     for name, group in groups_of(spec):

@@ -13,11 +13,10 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from engine.errors import Problem
-from engine.mixing.evidence import changed as changed_evidence
-from engine.mixing.evidence import named
+from engine.mixing.evidence import change_evidence, name_of_reading
 from ui.present.text.formatting import listed
 from workbench.errors import BadSpecError
-from workbench.kinds.parse_spec import complaints_of
+from workbench.kinds.kind import complaints_of
 from workbench.specs.gates import AnyGate, changed_gate, dump_gate, load_gate, require_settings
 
 ON, OFF = "on", "off"
@@ -104,10 +103,10 @@ def read_gate(
     usual = dump_gate(changed_gate(load_gate(saved), {"kind": kind}))
     require_settings(kind, {**given, **({_EVIDENCE: rule} if rule else {})})
     if rule:
-        given[_EVIDENCE] = named(changed_evidence(named(usual[_EVIDENCE]), rule))
+        given[_EVIDENCE] = name_of_reading(change_evidence(name_of_reading(usual[_EVIDENCE]), rule))
     elif _EVIDENCE in given:
         evidence: Any = given[_EVIDENCE] or ""
-        given[_EVIDENCE] = named(evidence)
+        given[_EVIDENCE] = name_of_reading(evidence)
     try:
         gate = dump_gate(_GATE.validate_python(usual | given))
     except ValidationError as error:

@@ -6,7 +6,7 @@ from ui.errors import JobFailedError
 from ui.present.forms.readable_folders import own_names
 from ui.present.next_step_text import next_step_text, with_options
 from workbench.answers.cards import JobCard
-from workbench.kinds.parse_spec import paths_read
+from workbench.kinds.kind import paths_read
 from workbench.settings import get_settings
 
 LEAVE_OUT = (

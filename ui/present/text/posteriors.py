@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.config import Evidence
-from engine.mixing.evidence import AnyEvidence, EvidenceRule, named
+from engine.mixing.evidence import AnyEvidence, EvidenceRule, name_of_reading
 from ui.present.text.formatting import listed, pluralize
 from workbench.answers.cards import MixtureCard
 from workbench.answers.posteriors import Change, EvidenceCalibration
@@ -24,7 +24,7 @@ _EVIDENCE: dict[Evidence, str] = {"prefix": "the whole prefix (paper)", "last_to
 
 def evidence_text(evidence: AnyEvidence | Mapping[str, Any]) -> str:
     """What a posterior sees: `the whole prefix (paper)`, or `decay 0.9, power 0.3`; also from stored JSON."""
-    known = named(evidence)
+    known = name_of_reading(evidence)
     return known.words if isinstance(known, EvidenceRule) else _EVIDENCE[known]
 
 
@@ -97,7 +97,7 @@ def describe_proposal(made: NewMixture) -> str:
 
 def setting_text(rule: EvidenceRule) -> str:
     """`decay 0.9, power 0.3`, or the name of a reading."""
-    return evidence_text(named(rule))
+    return evidence_text(name_of_reading(rule))
 
 
 def describe_gain(answer: EvidenceCalibration) -> str:

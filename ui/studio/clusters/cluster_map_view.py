@@ -22,10 +22,10 @@ from ui.widgets.background import fetch_in_background
 from ui.widgets.charts_and_tables import areas, click_target, show_chart
 from ui.widgets.notices import cannot_change, empty, explain_problems
 from ui.widgets.on_demand import scroll_box
-from workbench.analysis.scores import DocumentLosses, document_losses, experts_with_scores
+from workbench.analysis.scores import document_losses, experts_with_scores
 from workbench.answers.cards import ClusteringCard
 from workbench.answers.posteriors import ClusteredDocument
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.registry.clusters.cluster_documents import DocumentMatches, get_document, map_points
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading
@@ -138,23 +138,23 @@ def _show_table(card: ClusteringCard) -> list[str]:
 def _losses(card: ClusteringCard, expert: str) -> NDArray[np.float32] | None:
     """The losses of an expert on the documents; None until they are read."""
 
-    def fetch() -> DocumentLosses:
+    def fetch() -> NDArray[np.float32]:
         with reading() as session:
             return document_losses(session, get_storage(), card.name, expert)
 
-    losses: DocumentLosses | None = fetch_in_background(
+    losses: NDArray[np.float32] | None = fetch_in_background(
         "document_losses", (card.id, card.num_documents, expert), fetch, "Reading the stored scores"
     )
     if losses is None:
         return None
     st.caption(
         plain(
-            f"{losses.num_scored:,} of {pluralize(card.num_documents, 'document')} have a loss: only held-out ones are "
-            "scored, and of a long split as many tokens as the evaluation was allowed. Evaluate with more tokens to "
-            "see more."
+            f"{np.isfinite(losses).sum():,} of {pluralize(card.num_documents, 'document')} have a loss: only held-out "
+            "ones are scored, and of a long split as many tokens as the evaluation was allowed. Evaluate with more "
+            "tokens to see more."
         )
     )
-    return losses.losses_N
+    return losses
 
 
 def _choose_expert(card: ClusteringCard) -> str | None:

@@ -18,7 +18,7 @@ from ui.widgets.fields import draw_number, drop_unknown
 from ui.widgets.notices import cannot_change, explain_problems
 from workbench.answers.cards import ClusteringCard
 from workbench.kinds.data import MakeDomain
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.clusters.cluster_documents import DocumentMatches, search_documents

@@ -282,7 +282,7 @@ def _show_table(registry: ExpertRegistry, here: Sequence[ExpertCard], page: int)
 
 def _show_lineage(registry: ExpertRegistry, here: Sequence[ExpertCard], _: int) -> None:
     with reading() as session:
-        copied = seeds.names_of_copied_experts(session)
+        copied = {seed.name: expert.name for seed, expert in seeds.copied_experts(session)}
     lineage = registry_lineage(here, copied)
     rows = edge_rows(lineage)
     words = f"Lineage of {pluralize(len(here), 'expert')} with {pluralize(len(rows), 'edge')}; the table lists them."

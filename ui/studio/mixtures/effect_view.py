@@ -47,7 +47,7 @@ from ui.widgets.elements.components import show_domain_bars
 from ui.widgets.notices import explain_problems
 from workbench.answers.cards import MixtureCard
 from workbench.formatting.number_format import perplexity
-from workbench.kinds.parse_spec import parse_as
+from workbench.kinds.kind import parse_as
 from workbench.questions.costs import expert_costs
 from workbench.questions.inference_modes import InferenceMode, InferenceModeComparison, InferenceModesRequest
 from workbench.questions.perplexities import MixedScores, MixRequest

@@ -38,7 +38,7 @@ from workbench.answers.cards import MixtureCard
 from workbench.answers.posteriors import EvidenceCalibration
 from workbench.errors import BadSpecError
 from workbench.kinds.analysis import Evaluate
-from workbench.kinds.parse_spec import complaints_of
+from workbench.kinds.kind import complaints_of
 from workbench.questions.calibration import EVIDENCE, CalibrationRequest, can_be_calibrated, missing_scores
 from workbench.questions.cluster_grid import ClusterGridRequest, TemperatureProposal
 from workbench.registry import experts, mixtures

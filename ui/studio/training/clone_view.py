@@ -20,7 +20,7 @@ from ui.widgets.job_form import show_job_form
 from ui.widgets.notices import explain_problems
 from workbench.answers.cards import JobCard
 from workbench.job_records.jobs import get_job
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import parse_spec
 from workbench.registry.clusters.clusterings import list_clusterings
 from workbench.registry.corpora import list_corpora
 from workbench.registry.database import reading

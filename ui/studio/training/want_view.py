@@ -31,8 +31,7 @@ from workbench.answers.cards import DomainCard
 from workbench.errors import BadSpecError, NotFoundError
 from workbench.formatting.number_format import DASH
 from workbench.job_records.jobs import get_job
-from workbench.kinds.kind import known_kinds
-from workbench.kinds.parse_spec import parse_as
+from workbench.kinds.kind import known_kinds, parse_as
 from workbench.registry.clusters.clusterings import list_clusterings
 from workbench.registry.corpora import list_domains
 from workbench.registry.database import reading

@@ -175,16 +175,12 @@ def verdict(
     same = f"Nothing that existed was changed: {num_files} files and {num_tensors} tensors are unchanged."
     if later:
         return f"{same} What each domain gained was not measured: of what was added later, {later[0]}"
-    sentences = [f"by {_signed_percent(one)} on {one.domain}" for one in measured if one.is_new]
+    sentences = [f"by {change(one.percent)} on {one.domain}" for one in measured if one.is_new]
     if old := [one for one in measured if not one.is_new]:
         worst = max(old, key=lambda one: one.percent)
-        sentences.append(f"by at most {_signed_percent(worst)} on an old domain ({worst.domain})")
+        sentences.append(f"by at most {change(worst.percent)} on an old domain ({worst.domain})")
     changed = f"Perplexity changed {' and '.join(sentences)}." if sentences else ""
     return " ".join(filter(None, (same, changed, outcome)))
-
-
-def _signed_percent(measured: MeasuredChange) -> str:
-    return change(measured.percent)
 
 
 def _two_plans(

@@ -7,6 +7,7 @@ may belong to another text now.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -15,17 +16,14 @@ from sqlalchemy.orm import Session
 from engine.errors import MixtureError
 from engine.methods.registry import method_of
 from workbench.errors import BadSpecError
-from workbench.kinds.kind import kind_named
-from workbench.kinds.parse_spec import parse_spec
+from workbench.kinds.kind import kind_named, parse_spec
 from workbench.registry.experts import AVERAGED, ancestors, expert_row, origins, source_experts
 from workbench.registry.mixtures import MEMBERS, mixture_row, taking_part
 from workbench.registry.seeds import copied_expert
 from workbench.schema.tables import Domain, Expert, Job, Mixture
 
-OWN, OF_BASE = (
-    "sources",
-    "base_sources",
-)  # in an expert's config: the texts that trained it, and those that trained its base
+# In an expert's config: the texts that trained it, and those that trained its base.
+OWN, OF_BASE = "sources", "base_sources"
 
 
 @dataclass(frozen=True)
@@ -199,19 +197,13 @@ def _of_base(session: Session, expert: Expert) -> list[TrainingText]:
     if expert.base.kind == "seed":
         return []
     job = session.get(Job, expert.base.job_id) if expert.base.job_id else None
-    if job is not None and _makes_seed(job):  # its domains trained a tokenizer
-        return []
+    with suppress(BadSpecError):  # of a kind that is not installed
+        if job and any(what == "seed model" for what, _ in kind_named(job.kind).creates(parse_spec(job.spec))):
+            return []  # its domains trained a tokenizer
     on_it = session.scalars(select(Expert).where(Expert.base_id == expert.base_id).order_by(Expert.name)).all()
     if kept := next((one.config[OF_BASE] for one in on_it if one.config.get(OF_BASE)), None):
         return [TrainingText(**one) for one in kept]
     return _of_older_base(session, on_it, job)
-
-
-def _makes_seed(job: Job) -> bool:
-    try:
-        return any(what == "seed model" for what, _ in kind_named(job.kind).creates(parse_spec(job.spec)))
-    except BadSpecError:  # of a kind that is not installed
-        return False
 
 
 def _of_older_base(session: Session, on_it: Sequence[Expert], job: Job | None) -> list[TrainingText]:
@@ -220,7 +212,8 @@ def _of_older_base(session: Session, on_it: Sequence[Expert], job: Job | None) -
     Names count only if the experts do not cover all: a name may belong to another text now.
     """
     if job is None:
-        sources = [source for one in on_it if _took_all(one) for source in _own(session, one)]
+        took_all = [one for one in on_it if one.config.get("full_model") or method_of(one.method).only_expert]
+        sources = [source for one in took_all for source in _own(session, one)]
         return sources or [TrainingText()]
     together = [one for one in on_it if one.job_id == job.id or (one.job_id is None and one.parent_id is None)]
     sources = list(dict.fromkeys(source for one in together for source in _own(session, one)))
@@ -228,10 +221,6 @@ def _of_older_base(session: Session, on_it: Sequence[Expert], job: Job | None) -
     if len({source.id for source in sources if source.id}) < len(names):
         sources += [_text_named(session, name, job.finished_at) for name in names]
     return sources or [TrainingText()]
-
-
-def _took_all(expert: Expert) -> bool:
-    return bool(expert.config.get("full_model") or method_of(expert.method).only_expert)
 
 
 def _text_named(session: Session, name: str, at: float | None) -> TrainingText:

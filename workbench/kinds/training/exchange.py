@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -11,7 +10,7 @@ from pydantic import Field, TypeAdapter, field_validator, model_validator
 from engine.path_kinds import describe_path
 from workbench.errors import BadSpecError
 from workbench.formatting.number_format import amount, pluralize
-from workbench.kinds.kind import Kind, Probe, Result, ResultLink, expert_link, named, no_path, nothing
+from workbench.kinds.kind import Kind, Probe, ResultLink, expert_link, named, no_path, nothing
 from workbench.specs.base import (
     HUB,
     ExpertName,
@@ -56,7 +55,7 @@ class ImportExpert(Spec):
         return value if value.startswith(HUB) else absolute(value)
 
     @model_validator(mode="after")
-    def _named(self) -> ImportExpert:
+    def _check_name(self) -> ImportExpert:
         if self.source.startswith(HUB):
             hub_name(self.source)
         _NAME.validate_python(self.expert)
@@ -149,29 +148,13 @@ def format_complaints(session: Session, expert: str, format: str) -> list[str]:
     return []
 
 
-def _export_expert_complaints(session: Session, spec: ExportExpert) -> list[str]:
-    return [*output_complaints(spec.folder, "folder"), *format_complaints(session, spec.expert, spec.format)]
-
-
-@dataclass(frozen=True)
-class ExportFormat:
-    """A format of exported experts and mixtures."""
-
-    loaded_by: str
-    adds_networks: bool = False  # one model that adds the outputs of several networks; else their average
-
-
-FORMATS = {
-    "hf": ExportFormat("AutoModelForCausalLM.from_pretrained"),
-    "moe": ExportFormat("AutoModelForCausalLM.from_pretrained", adds_networks=True),
-    "peft": ExportFormat("PeftModel.from_pretrained"),
-    "gguf": ExportFormat("llama-cli -m"),
+ADDS_NETWORKS = "moe"  # the format of one model that adds the outputs of several networks; else it is their average
+LOADED_BY = {  # what loads each format of exported experts and mixtures
+    "hf": "AutoModelForCausalLM.from_pretrained",
+    "moe": "AutoModelForCausalLM.from_pretrained",
+    "peft": "PeftModel.from_pretrained",
+    "gguf": "llama-cli -m",
 }
-
-
-def _export_expert_sentence(result: Result) -> str:
-    written = f"{result['expert']} is in {result['folder']} ({amount(result['num_bytes'], 'B')})"
-    return f"{written}: load it with {FORMATS[result['format']].loaded_by}."
 
 
 EXPORT_EXPERT = Kind(
@@ -180,9 +163,15 @@ EXPORT_EXPERT = Kind(
     creates=nothing,
     requires=lambda spec: [("expert", spec.expert)],
     reads=no_path,
-    complaints=_export_expert_complaints,
+    complaints=lambda session, spec: [
+        *output_complaints(spec.folder, "folder"),
+        *format_complaints(session, spec.expert, spec.format),
+    ],
     command="expert export EXPERT FOLDER",
-    sentence=_export_expert_sentence,
+    sentence=lambda result: (
+        f"{result['expert']} is in {result['folder']} ({amount(result['num_bytes'], 'B')}): load it with "
+        f"{LOADED_BY[result['format']]}."
+    ),
     link=expert_link("See the expert"),
     runner="jobs.kinds.training.exports:export",
 )
@@ -209,7 +198,7 @@ def mixture_complaints(row: Mixture, format: str) -> list[str]:
 
     complaints = []
     gate = gate_type(load_gate(row.gate).kind)
-    if FORMATS[format].adds_networks and not gate.is_constant:
+    if format == ADDS_NETWORKS and not gate.is_constant:
         complaints.append(
             f"The gate “{gate.name}” weighs experts {gate.sentence}, which no checkpoint expresses: set fixed weights "
             "(workbench mixture gate NAME --gate fixed), or export the average (--format hf)."
@@ -232,11 +221,6 @@ def _export_mixture_complaints(session: Session, spec: ExportMixture) -> list[st
     return [*output_complaints(spec.folder, "folder"), *(mixture_complaints(row, spec.format) if row else ())]
 
 
-def _export_mixture_sentence(result: Result) -> str:
-    written = f"{pluralize(len(result['weights']), 'expert')} of {result['mixture']} as one model: {result['folder']}"
-    return f"{written} ({amount(result['num_bytes'], 'B')}). Load it with {FORMATS[result['format']].loaded_by}."
-
-
 EXPORT_MIXTURE = Kind(
     spec=ExportMixture,
     title="Export mixture",
@@ -245,7 +229,10 @@ EXPORT_MIXTURE = Kind(
     reads=no_path,
     complaints=_export_mixture_complaints,
     command="mixture export MIXTURE FOLDER",
-    sentence=_export_mixture_sentence,
+    sentence=lambda result: (
+        f"{pluralize(len(result['weights']), 'expert')} of {result['mixture']} as one model: {result['folder']} "
+        f"({amount(result['num_bytes'], 'B')}). Load it with {LOADED_BY[result['format']]}."
+    ),
     link=ResultLink("mixtures", "See the mixture", lambda result: {"mixture": result["mixture"]}),
     runner="jobs.kinds.training.averages:export_mixture",
 )
@@ -276,13 +263,10 @@ class PushExpert(Spec):
 def push_complaints(session: Session, spec: PushExpert) -> list[str]:
     """Why an expert cannot be pushed; empty if it can, or does not exist."""
     row = _find_expert(session, spec.expert)
-    if row is not None and spec.format == "peft" and not _is_from_hub(row):
+    is_from_hub = row is not None and row.seed is not None and bool(hub_origin(row.seed.source)[0])
+    if row is not None and spec.format == "peft" and not is_from_hub:
         return [f"The seed model of “{spec.expert}” is not from the hub, where nobody could find it: push it as hf."]
     return format_complaints(session, spec.expert, spec.format)
-
-
-def _is_from_hub(row: Expert) -> bool:
-    return row.seed is not None and bool(hub_origin(row.seed.source)[0])
 
 
 PUSH_EXPERT = Kind(
@@ -319,11 +303,6 @@ def _pack_expert_complaints(session: Session, spec: PackExpert) -> list[str]:
     return []
 
 
-def _pack_expert_sentence(result: Result) -> str:
-    seed = " with its seed model" if result["with_seed"] else ""
-    return f"{result['expert']}{seed} is in {result['file']} ({amount(result['num_bytes'], 'B')})."
-
-
 PACK_EXPERT = Kind(
     spec=PackExpert,
     title="Pack expert",
@@ -332,13 +311,13 @@ PACK_EXPERT = Kind(
     reads=no_path,
     complaints=_pack_expert_complaints,
     command="expert pack EXPERT FILE",
-    sentence=_pack_expert_sentence,
+    sentence=lambda result: (
+        f"{result['expert']}{' with its seed model' if result['with_seed'] else ''} is in {result['file']} "
+        f"({amount(result['num_bytes'], 'B')})."
+    ),
     link=expert_link("See the expert"),
     runner="jobs.kinds.training.exports:pack",
 )
-
-
-_UNPACK_EXPERT_NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
 class UnpackExpert(Spec):
@@ -350,13 +329,8 @@ class UnpackExpert(Spec):
 
     @field_validator("name")
     @classmethod
-    def _named(cls, value: str) -> str:
-        return _UNPACK_EXPERT_NAME.validate_python(value) if value.strip() else ""
-
-
-def _unpack_expert_sentence(result: Result) -> str:
-    seed = f", and the seed model {result['new_seed']}" if result["new_seed"] else ""
-    return f"{result['expert']} is unpacked{seed}."
+    def _check_name(cls, value: str) -> str:
+        return _NAME.validate_python(value) if value.strip() else ""
 
 
 UNPACK_EXPERT = Kind(
@@ -366,7 +340,10 @@ UNPACK_EXPERT = Kind(
     requires=nothing,
     reads=lambda spec: spec.file,
     command="expert unpack FILE",
-    sentence=_unpack_expert_sentence,
+    sentence=lambda result: (
+        f"{result['expert']} is unpacked"
+        + (f", and the seed model {result['new_seed']}." if result["new_seed"] else ".")
+    ),
     link=expert_link("See the expert"),
 )
 

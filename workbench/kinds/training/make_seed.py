@@ -6,10 +6,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from engine.config import (
-    MOST_SEED,
-    ModelConfig,
-)
+from engine.config import MOST_SEED, ModelConfig
 from workbench.errors import BadSpecError
 from workbench.kinds.kind import Kind, Probe, ResultLink, named
 from workbench.specs.base import ExpertName, Name, Spec, absolute, hub_name

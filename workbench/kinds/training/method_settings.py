@@ -50,7 +50,7 @@ class MethodSettings(Spec):
         return json.loads(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _configured(self) -> Self:
+    def _check_settings(self) -> Self:
         method = get_method(self.method)
         if self.options and method.config_field != "options":
             raise ValueError(f"options must be empty with the method {self.method}: set {method.config_field} instead")
@@ -76,8 +76,7 @@ def is_random(session: Session, seed_model: str) -> bool:
     """Whether a seed model, or one that a job still makes, has random weights."""
     from sqlalchemy import select  # here, since a spec is read without the registry
 
-    from workbench.kinds.kind import known_kinds
-    from workbench.kinds.parse_spec import parse_spec
+    from workbench.kinds.kind import known_kinds, parse_spec
     from workbench.schema.tables import Job, SeedModel
 
     source = session.scalar(select(SeedModel.source).where(SeedModel.name == seed_model))

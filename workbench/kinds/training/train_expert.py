@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from engine.config import (
-    AdaptingConfig,
-)
+from engine.config import AdaptingConfig
 from workbench.formatting.number_format import listed, pluralize, share, weight
 from workbench.kinds.analysis import CertifyAddition
 from workbench.kinds.kind import Kind, Result, expert_link, named, no_path, training_probe

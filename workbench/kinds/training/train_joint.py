@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from workbench.schema.tables import SeedModel
 
 
-def _method_sentences() -> str:
-    return "; ".join(f"{name}: {method.sentence}" for name, method in joint_methods().items()) + "."
-
-
 METHOD_SETTINGS = {"lora", "moe", "options"}
 
 
@@ -38,7 +34,9 @@ class TrainJoint(MethodSettings):
     domains: list[Name] = Field(
         min_length=1, description="Domains, one expert each (dense, moe: one for all, such as NAME/dense)."
     )
-    method: str = Field("demix", description=_method_sentences())
+    method: str = Field(
+        "demix", description="; ".join(f"{name}: {one.sentence}" for name, one in joint_methods().items()) + "."
+    )
     training: TrainingConfig = Field(
         default_factory=TrainingConfig, title="Training details", description="How to train."
     )

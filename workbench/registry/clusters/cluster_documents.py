@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,14 @@ from workbench.answers.posteriors import ClusteredDocument, TextChanges
 from workbench.errors import StorageError
 from workbench.registry.clusters.clusterings import clustering_files, clustering_row
 from workbench.registry.corpora import domain_row
-from workbench.schema.tables import Domain
+from workbench.registry.experts import domains_of
+from workbench.registry.mixtures import members_of
+from workbench.schema.tables import Domain, Expert
 from workbench.store.storage import Storage
 
 if TYPE_CHECKING:
-    from engine.clusters.documents import ClusteredDocuments
+    from engine.clusters.documents import Ids
+
 
 POINT = np.dtype([("document", "<u4"), ("cluster", "<i4"), ("source", "<i4"), ("x", "<f4"), ("y", "<f4")])  # 20 bytes
 LISTED = 20  # ids of documents in an answer; all are counted
@@ -50,14 +53,14 @@ class MapPoints:
 
 def map_points(session: Session, storage: Storage, name: str) -> MapPoints:
     """The map of a clustering; raises StorageError when none was drawn."""
+    from engine.clusters.documents import load_documents, load_mapped
     from engine.clusters.umap_projection import load_map  # here, because only maps need it
 
-    folder = _folder(session, storage, name)
+    folder = storage.path(clustering_row(session, name).artifact_id)
     if not (folder / "map.safetensors").is_file():
         next_step = "Cluster again with more documents, and a map size above 0."
         raise StorageError(f"“{name}” has no map.", next_step)
-    chart, documents = load_map(folder), _documents(folder)
-    numbers = _load_mapped(folder)
+    chart, documents, numbers = load_map(folder), load_documents(folder), load_mapped(folder).documents_M
     points = np.empty(len(numbers), dtype=POINT)
     points["document"], points["cluster"] = numbers, documents.labels_N[numbers]
     points["source"] = documents.sources_N[numbers]
@@ -70,11 +73,14 @@ def get_document(session: Session, storage: Storage, name: str, document: int | 
 
     Raises CorpusError for an unknown one.
     """
-    from engine.clusters.documents import find_document  # here, because only texts need Arrow
+    from engine.clusters.documents import (
+        find_document,  # here, because only texts need Arrow
+        load_documents,
+    )
     from engine.errors import CorpusError
 
     files = clustering_files(session, storage, name)
-    documents = _documents(files.kept.folder)
+    documents = load_documents(files.kept.folder)
     if isinstance(document, str):
         number = int(documents.numbers([document])[0])
     elif 0 <= document < len(documents):
@@ -100,11 +106,11 @@ def search_documents(session: Session, storage: Storage, name: str, words: Seque
 
     Documents that were cut only for clustering have no text of their own, and are not searched.
     """
-    from engine.clusters.documents import as_ids, places_of
+    from engine.clusters.documents import as_ids, load_documents, places_of
     from engine.text.parquet_rows import read_matching
 
     files = clustering_files(session, storage, name)
-    documents = _documents(files.kept.folder)
+    documents = load_documents(files.kept.folder)
     matched, passages = list[str](), dict[str, str]()
     for source in files.sources:
         for split in SPLITS if source.kept else ():
@@ -135,13 +141,12 @@ def changes(session: Session, storage: Storage, name: str, domains: Sequence[str
 
     A deleted source has no documents.
     """
-    from engine.clusters.documents import document_ids, ids_when_cut
+    from engine.clusters.documents import document_ids, ids_when_cut, load_documents
 
     row = clustering_row(session, name)
-    known = _documents(storage.path(row.artifact_id))
-    named = [domain_row(session, domain) for domain in domains] or _present(
-        session, [source["name"] for source in row.sources]
-    )
+    known = load_documents(storage.path(row.artifact_id))
+    present = select(Domain).where(Domain.name.in_([source["name"] for source in row.sources]))
+    named = [domain_row(session, domain) for domain in domains] or session.scalars(present).all()
     folders = [storage.path(domain.artifact_id) / domain.folder for domain in named]
     length = next((source["piece_length"] for source in row.sources if source.get("piece_length")), None)
     difference = known.changes(ids_when_cut(folders, length) if length else document_ids(folders, SPLITS))
@@ -153,21 +158,65 @@ def changes(session: Session, storage: Storage, name: str, domains: Sequence[str
     )
 
 
-def _present(session: Session, names: Sequence[str]) -> list[Domain]:
-    return list(session.scalars(select(Domain).where(Domain.name.in_(names))))
+Shares = dict[str, float]  # of a cluster's documents, by the name of the expert that was trained on them
 
 
-def _folder(session: Session, storage: Storage, name: str) -> Path:
-    return storage.path(clustering_row(session, name).artifact_id)
+@dataclass(frozen=True)
+class ParentCandidates:
+    """The folders of a clustering and of the training domains of each expert of a mixture, in its order."""
+
+    clustering: Path
+    domains: dict[str, list[Path]]  # by the expert's name
 
 
-def _documents(folder: Path) -> ClusteredDocuments:
-    from engine.clusters.documents import load_documents
+def parent_candidates(session: Session, storage: Storage, clustering: str, mixture: str) -> ParentCandidates:
+    """The folders to compare a clustering's documents with the experts of a mixture; raises NotFoundError."""
+    experts, _ = members_of(session, mixture)
+    folders = {expert.name: domain_folders(session, storage, expert) for expert in experts}
+    return ParentCandidates(storage.path(clustering_row(session, clustering).artifact_id), folders)
 
-    return load_documents(folder)
+
+def domain_folders(session: Session, storage: Storage, expert: Expert) -> list[Path]:
+    """The document folders of an expert's training domains, without deleted ones."""
+    rows = session.scalars(select(Domain).where(Domain.name.in_(domains_of(expert))))
+    return [storage.path(row.artifact_id) / row.folder for row in rows]
 
 
-def _load_mapped(folder: Path) -> Any:
-    from engine.clusters.documents import load_mapped
+def shared_documents(candidates: ParentCandidates) -> dict[int, Shares]:
+    """The share of each cluster's documents that each expert was trained on, by content hash, by cluster number.
 
-    return load_mapped(folder).documents_M
+    Held-out documents also count: a cluster's domain has all of its documents. Clusters without documents are left out.
+    """
+    import numpy as np
+
+    from engine.clusters.documents import load_documents, places_of
+
+    documents = load_documents(candidates.clustering)
+    sizes = np.bincount(documents.labels_N)
+    shares: dict[int, Shares] = {int(number): {} for number in np.flatnonzero(sizes)}
+    for expert, folders in candidates.domains.items():
+        is_known_N = places_of(documents.ids_N, _ids(folders)) >= 0
+        counts = np.bincount(documents.labels_N[is_known_N], minlength=len(sizes))
+        for number, of_expert in shares.items():
+            of_expert[expert] = float(counts[number] / sizes[number])
+    return shares
+
+
+def share_of(domain: Path, folders: Sequence[Path]) -> float:
+    """The share of a domain's documents that are in other domains."""
+    from engine.clusters.documents import places_of
+
+    own = _ids([domain])
+    return float((places_of(own, _ids(folders)) >= 0).mean()) if len(own) else 0.0
+
+
+def best_parent(shares: Mapping[str, float]) -> str | None:
+    """The expert with the largest share, the first of equal ones; None if all shares are 0."""
+    expert = max(shares, key=shares.__getitem__, default=None)
+    return expert if expert is not None and shares[expert] > 0 else None
+
+
+def _ids(folders: Iterable[Path]) -> Ids:
+    from engine.clusters.documents import document_ids
+
+    return document_ids(list(folders), SPLITS)

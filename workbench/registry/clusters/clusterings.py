@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,12 +67,7 @@ class ClusteringFiles:
 
     def number(self, cluster: str) -> int:
         """The number of a cluster given by number or name; raises NotFoundError with the existing names."""
-        if cluster in self.numbers:
-            return self.numbers[cluster]
-        if cluster.isdecimal() and int(cluster) < len(self.numbers):
-            return int(cluster)
-        known = [f"{number} ({name})" for name, number in self.numbers.items()]
-        raise NotFoundError("cluster", cluster, known, where=f"in “{self.name}”")
+        return _number_of(cluster, self.numbers, self.name)
 
 
 def list_clusterings(session: Session) -> list[ClusteringCard]:
@@ -202,15 +197,15 @@ def _name_after(terms: Sequence[str], number: int, taken: set[str]) -> str:
     return free_name(f"{name} #{number}".strip(), ".", taken)
 
 
-def rename_cluster(session: Session, clustering: str, cluster: str, new_name: str) -> ClusteringCard:
-    """Renames a cluster; nothing else changes, and no expert becomes stale.
+def change_cluster(
+    session: Session, clustering: str, cluster: str, *, name: str | None = None, notes: str | None = None
+) -> ClusteringCard:
+    """Renames a cluster or replaces its notes; no document moves, and no expert becomes stale.
 
-    Raises InUseError while an unfinished job refers to it.
+    Raises InUseError for a new name while an unfinished job refers to the cluster.
     """
-    row = clustering_row(session, clustering)
-    _rename(session, row, cluster_row(row, cluster), new_name)
-    session.flush()
-    return _card(session, row)
+    row = cluster_row(clustering_row(session, clustering), cluster)
+    return describe_cluster(session, row.id, row.name if name is None else name, row.notes if notes is None else notes)
 
 
 def describe_cluster(session: Session, id: str, name: str, notes: str) -> ClusteringCard:
@@ -225,41 +220,31 @@ def describe_cluster(session: Session, id: str, name: str, notes: str) -> Cluste
             [f"The cluster to rename to “{name}” no longer exists: it was merged into another one."],
             "Reload the clusters.",
         )
-    _rename(session, cluster.clustering, cluster, name)
-    cluster.notes = plain(notes)
-    session.flush()
-    return _card(session, cluster.clustering)
-
-
-def _rename(session: Session, row: Clustering, cluster: Cluster, new_name: str) -> None:
-    new_name = clean_name("cluster", new_name)
-    if new_name.isdecimal():
-        raise BadSpecError([f"A cluster's name must not be a number: “{new_name}”."], "Choose a word.")
-    if any(other.name == new_name and other is not cluster for other in row.clusters):
-        raise BadSpecError([f"Another cluster of “{row.name}” is already called “{new_name}”."], "Choose another name.")
-    if new_name != cluster.name:
+    row = cluster.clustering
+    if (name := name if name == cluster.name else clean_name("cluster", name)) != cluster.name:
+        if name.isdecimal():
+            raise BadSpecError([f"A cluster's name must not be a number: “{name}”."], "Choose a word.")
+        if any(other.name == name for other in row.clusters):
+            raise BadSpecError([f"Another cluster of “{row.name}” is already called “{name}”."], "Choose another name.")
         fields = ["cluster", "clusters"]
         refuse_renaming("cluster", cluster.name, unfinished_jobs(session, fields, [cluster.name], row.name))
-    cluster.name = new_name
-
-
-def note_cluster(session: Session, clustering: str, cluster: str, notes: str) -> ClusteringCard:
-    """Replaces the notes of a cluster."""
-    row = clustering_row(session, clustering)
-    cluster_row(row, cluster).notes = plain(notes)
+    cluster.name, cluster.notes = name, plain(notes)
     session.flush()
     return _card(session, row)
 
 
 def cluster_row(row: Clustering, cluster: str) -> Cluster:
     """A cluster by its name or number; raises NotFoundError with the existing names."""
-    for existing in row.clusters:
-        if existing.name == cluster:
-            return existing
-    if cluster.isdecimal() and int(cluster) < len(row.clusters):
-        return row.clusters[int(cluster)]
-    known = [f"{existing.number} ({existing.name})" for existing in row.clusters]
-    raise NotFoundError("cluster", cluster, known, where=f"in “{row.name}”")
+    return row.clusters[_number_of(cluster, {one.name: one.number for one in row.clusters}, row.name)]
+
+
+def _number_of(cluster: str, numbers: Mapping[str, int], clustering: str) -> int:
+    if cluster in numbers:
+        return numbers[cluster]
+    if cluster.isdecimal() and int(cluster) < len(numbers):
+        return int(cluster)
+    known = [f"{number} ({name})" for name, number in numbers.items()]
+    raise NotFoundError("cluster", cluster, known, where=f"in “{clustering}”")
 
 
 def delete_clustering(session: Session, name: str) -> None:
@@ -269,10 +254,11 @@ def delete_clustering(session: Session, name: str) -> None:
     """
     row = clustering_row(session, name)
     trained = select(Expert.name).join(Domain).join(Corpus).where(Corpus.clustering_id == row.id)
-    gates = session.scalars(select(Mixture))
     users: dict[str, Iterable[str]] = {
         "expert": session.scalars(trained),
-        "mixture": [mixture.name for mixture in gates if mixture.gate.get("clustering") == row.id],
+        "mixture": [
+            mixture.name for mixture in session.scalars(select(Mixture)) if mixture.gate.get("clustering") == row.id
+        ],
         "job": unfinished_jobs(session, ["clustering"], [name]),
     }
     refuse_if_used("clustering", name, users)
@@ -285,26 +271,24 @@ def delete_clustering(session: Session, name: str) -> None:
 
 
 def _card(session: Session, row: Clustering) -> ClusteringCard:
-    trained = _experts_by_domain(session, row)
+    query = select(Expert.domain_id, Expert.name).join(Domain).join(Corpus).where(Corpus.clustering_id == row.id)
+    trained: dict[str, list[str]] = {}
+    for domain_id, name in session.execute(query.order_by(Expert.name)):
+        trained.setdefault(str(domain_id), []).append(name)
     changed = changed_domains(session)
     return ClusteringCard.from_fields(
         row,
         sources=[source["name"] for source in row.sources],
         seed=row.seed.name if row.seed else None,
-        clusters=[_cluster_card(cluster, trained.get(cluster.domain_id or "", [])) for cluster in row.clusters],
+        clusters=[
+            ClusterCard.from_fields(
+                cluster,
+                terms=[shorten(term, LONGEST_TERM) for term in cluster.terms],  # an earlier version stored them uncut
+                domain=cluster.domain.name if cluster.domain else None,
+                experts=trained.get(cluster.domain_id or "", []),
+            )
+            for cluster in row.clusters
+        ],
         stale_experts=sorted(name for domain in changed for name in trained.get(domain, [])),
         size_bytes=row.artifact.size_bytes,
     )
-
-
-def _cluster_card(row: Cluster, experts: list[str]) -> ClusterCard:
-    terms = [shorten(term, LONGEST_TERM) for term in row.terms]  # an earlier version stored them uncut
-    return ClusterCard.from_fields(row, terms=terms, domain=row.domain.name if row.domain else None, experts=experts)
-
-
-def _experts_by_domain(session: Session, row: Clustering) -> dict[str, list[str]]:
-    query = select(Expert.domain_id, Expert.name).join(Domain).join(Corpus).where(Corpus.clustering_id == row.id)
-    names_by_domain: dict[str, list[str]] = {}
-    for domain_id, name in session.execute(query.order_by(Expert.name)):
-        names_by_domain.setdefault(str(domain_id), []).append(name)
-    return names_by_domain

@@ -14,9 +14,11 @@ the linear part of its logit, and its odds, the same at each token.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary, finalize
@@ -26,11 +28,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from transformers import Cache
 
+from engine.config import TrainingConfig
 from engine.errors import ModelError, TrainingError
 from engine.methods.mode.block import BranchOutput, active_keys
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
-from engine.methods.mode.sharding.messages import Peer, control_group, packed
+from engine.methods.mode.sharding.messages import Peer, control_group, pack
+from engine.methods.parts.parts_model import ActiveParts
+from engine.training.distributed import ProcessGroup
 
 
 class _Caches:
@@ -111,8 +116,8 @@ class Shard:
             tensors,
             keys=self._active,
             shape=list(x_BTD.shape),
-            given=packed(given, tensors, number),
-            named=packed(named, tensors, number),
+            given=pack(given, tensors, number),
+            named=pack(named, tensors, number),
             forget=self._caches.forgotten(),
             training=training,
             learning=torch.is_grad_enabled(),
@@ -134,7 +139,7 @@ class Shard:
             _, rows, length, width = gradients_SBTD.shape
             self._expected = self.wire.receive_tensor(gradients_SBTD, (rows, length, width - 2))
 
-    def arrived(self) -> Tensor:
+    def wait_for_tensor(self) -> Tensor:
         assert self._expected is not None
         return self._expected()
 
@@ -150,7 +155,7 @@ class _Depart(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> Any:
-        return None, ctx.shard.arrived() if ctx.needs_input_grad[1] else None, None
+        return None, ctx.shard.wait_for_tensor() if ctx.needs_input_grad[1] else None, None
 
 
 class _Arrive(torch.autograd.Function):
@@ -159,7 +164,7 @@ class _Arrive(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, _: Tensor, shard: Shard, branch: RemoteBranch) -> Tensor:
         ctx.shard, ctx.branch, ctx.num_pass = shard, branch, shard.num_passes
-        return shard.arrived()
+        return shard.wait_for_tensor()
 
     @staticmethod
     def backward(ctx: Any, gradients_SBTD: Tensor) -> Any:
@@ -195,7 +200,7 @@ class RemoteBranch(nn.Module):
 
 
 @contextmanager
-def connected(model: ModeModel, base_sha256: str) -> Iterator[list[Shard]]:
+def connect_experts(model: ModeModel, base_sha256: str) -> Iterator[list[Shard]]:
     """Adds the experts of all other processes, which must run `serve`, to the first process's model.
 
     On success it ends those processes' service; after an error this process must end, and theirs raise LostRankError.
@@ -220,3 +225,47 @@ def _connect(wire: Peer, model: ModeModel, base_sha256: str) -> Shard:
         branches = {f"blocks.{n}": RemoteBranch(shard, key, n, model.num_blocks) for n in range(model.num_blocks)}
         model.put_expert(key, ModeConfig(**shape), branches)
     return shard
+
+
+class ShardedProcessGroup(ProcessGroup):
+    """For `train(active, …, team=ShardedProcessGroup(shards, active, config))`. One object serves one training.
+
+    The loop runs in the first process, which has the text and the backbone, and no trained parameter. The others make
+    their updates when it clips and their checkpoints when it makes its own, and keep their best weights at its command:
+    early stopping depends on held-out losses, which only it knows.
+    """
+
+    def __init__(self, shards: Sequence[Shard], active: ActiveParts, config: TrainingConfig) -> None:
+        self.shards = [shard for shard in shards if set(shard.keys) & set(active.active)]
+        for shard in self.shards:
+            keys = [key for key in active.active if key in shard.keys]
+            shard.wire.send("learn", keys=keys, learning=active.learning, config=asdict(config))
+
+    def step(self) -> None:
+        """Updates the experts too; each of their processes joins the next `all_sum`."""
+        self._send("update")
+
+    def all_sum(self, value: float) -> float:
+        total = math.fsum([value, *(float(shard.wire.receive()["value"]) for shard in self.shards)])
+        self._send("sum", value=total)
+        return total
+
+    def save_others(self) -> None:
+        """Saves the experts' states in their own processes; returns when all are saved."""
+        self._send("save")
+        for shard in self.shards:
+            shard.wire.receive()
+
+    def on_resume(self, step: int) -> None:
+        self._send("resume", step=step)
+
+    def on_best(self) -> None:
+        self._send("best")
+
+    def finish(self) -> None:
+        """Restores the experts' best weights, with early stopping."""
+        self._send("finish")
+
+    def _send(self, do: str, **fields: Any) -> None:
+        for shard in self.shards:
+            shard.wire.send(do, **fields)

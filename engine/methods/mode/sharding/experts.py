@@ -26,7 +26,7 @@ from engine.errors import TrainingError
 from engine.methods.mode.block import Branch
 from engine.methods.mode.model import ModeModel
 from engine.methods.mode.sharding.folders import expert_folder
-from engine.methods.mode.sharding.messages import Peer, control_group, unpacked
+from engine.methods.mode.sharding.messages import Peer, control_group, unpack
 from engine.methods.parts.method import Learning
 from engine.training.checkpoint import (
     best_weights,
@@ -53,13 +53,13 @@ def serve(model: ModeModel, base_sha256: str, folder: Path | None = None) -> boo
     wire = Peer(0, control_group())
     shapes = {key: asdict(model.shape_of(key)) for key in model.keys}
     wire.send("meet", base_sha256=base_sha256, experts=shapes)
-    server = _Server(model, wire, folder)
+    server = _ExpertServer(model, wire, folder)
     while (command := (message := wire.receive()).pop("do")) != "end":
         server.handlers[command](**message)
     return server.training is not None and server.training.has_ended
 
 
-class _Server:
+class _ExpertServer:
     def __init__(self, model: ModeModel, wire: Peer, folder: Path | None) -> None:
         self.model, self.wire, self.folder = model, wire, folder
         self.training: _ShardedTraining | None = None
@@ -85,7 +85,7 @@ class _Server:
         like, *_ = tensors = [tensor.to(device) for tensor in tensors]
         for number in forget:
             self.caches.pop(number, None)
-        given, named = (unpacked(one, tensors, self.caches) for one in (given, named))
+        given, named = (unpack(one, tensors, self.caches) for one in (given, named))
         self.passed = []
         with torch.set_grad_enabled(learning):
             for number, branches in enumerate(zip(*rows, strict=True)):
@@ -112,15 +112,15 @@ class _Server:
         """Starts a training."""
         if self.folder is None:
             raise TrainingError("Training an expert needs a folder for its checkpoints.", "Give one.")
-        one = self.training = _ShardedTraining(
+        training = self.training = _ShardedTraining(
             self.model, keys, learning, TrainingConfig(**config), self.folder, self.wire
         )
         self.handlers |= {
-            "resume": one.resume,
-            "update": one.update,
-            "best": one.keep_best,
-            "save": one.save,
-            "finish": one.restore_best,
+            "resume": training.resume,
+            "update": training.update,
+            "best": training.keep_best,
+            "save": training.save,
+            "finish": training.restore_best,
         }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from engine.config import TrainingConfig
 from engine.files import new_folder, verify_folder
 from engine.methods.mode.model import ModeModel
-from engine.methods.parts.files import save_part
+from engine.models.stored_tensors import save_tensors
 from engine.training.checkpoint import evaluation_history_at, has_checkpoint, newest_step, save_checkpoint, state_at
 
 _EXPERTS, _MADE, _PART = "experts", "made", "part.safetensors"
@@ -27,10 +27,10 @@ def expert_folder(folder: Path, key: str) -> Path:
 def save_trained(model: ModeModel, key: str, folder: Path) -> None:
     """Writes a trained expert into the folder of its training."""
     with new_folder(expert_folder(folder, key) / _MADE) as aside:
-        save_part(model, key, aside / _PART)
+        save_tensors(model.expert_state(key), aside / _PART)
 
 
-def made_file(folder: Path, key: str) -> Path:
+def part_path(folder: Path, key: str) -> Path:
     """The verified file that `save_trained` wrote; raises DamagedFileError."""
     made = expert_folder(folder, key) / _MADE
     verify_folder(made)

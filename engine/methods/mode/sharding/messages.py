@@ -92,7 +92,7 @@ class Peer:
             ) from error
 
 
-def packed(value: Any, tensors: list[Tensor], number_of: Callable[[Cache], int]) -> Any:
+def pack(value: Any, tensors: list[Tensor], number_of: Callable[[Cache], int]) -> Any:
     """A layer's arguments as JSON; their tensors are appended to the list, and a cache is a number.
 
     Raises TypeError for other values.
@@ -101,9 +101,9 @@ def packed(value: Any, tensors: list[Tensor], number_of: Callable[[Cache], int])
         tensors.append(value)
         return {"tensor": len(tensors) - 1}
     if isinstance(value, tuple | list):
-        return {"row": [packed(one, tensors, number_of) for one in value]}
+        return {"row": [pack(one, tensors, number_of) for one in value]}
     if isinstance(value, dict):
-        return {"named": {name: packed(one, tensors, number_of) for name, one in value.items()}}
+        return {"named": {name: pack(one, tensors, number_of) for name, one in value.items()}}
     if value is None or isinstance(value, bool | int | float | str):
         return {"plain": value}
     if isinstance(value, Cache):
@@ -111,15 +111,15 @@ def packed(value: Any, tensors: list[Tensor], number_of: Callable[[Cache], int])
     raise TypeError(f"A layer was given a {type(value).__name__}, which cannot be sent.")
 
 
-def unpacked(value: Any, tensors: Sequence[Tensor], caches: Mapping[int, Cache]) -> Any:
-    """The inverse of `packed`; lists come back as tuples, and a number of a cache as this process's own."""
+def unpack(value: Any, tensors: Sequence[Tensor], caches: Mapping[int, Cache]) -> Any:
+    """The inverse of `pack`; lists come back as tuples, and a number of a cache as this process's own."""
     ((kind, inside),) = value.items()
     if kind == "tensor":
         return tensors[inside]
     if kind == "cache":
         return caches[inside]
     if kind == "row":
-        return tuple(unpacked(one, tensors, caches) for one in inside)
+        return tuple(unpack(one, tensors, caches) for one in inside)
     if kind == "named":
-        return {name: unpacked(one, tensors, caches) for name, one in inside.items()}
+        return {name: unpack(one, tensors, caches) for name, one in inside.items()}
     return inside

@@ -15,32 +15,31 @@ from engine.training.ipc import drive, main, own_device, process_group
 if TYPE_CHECKING:
     import torch
 
-    from engine.methods.mode.sharding.task import ModeTask
+    from engine.methods.mode.sharding.launch import ModeTask
     from engine.training.ipc import ParentConnection
 
 
-def _work(place: Path, rank: int, num_ranks: int, parent: ParentConnection | None) -> None:
-    from engine.methods.mode.sharding.task import ModeTask
+def _work(path: Path, rank: int, num_ranks: int, parent: ParentConnection | None) -> None:
+    from engine.methods.mode.sharding.launch import ModeTask
     from engine.training.ipc import INPUT, STORE
 
-    task = ModeTask.read(place / INPUT if parent else place)
+    task = ModeTask.read(path / INPUT if parent else path)
     device = own_device(task.device)
-    with process_group(device, rank, num_ranks, place / STORE if parent else None):
+    with process_group(device, rank, num_ranks, path / STORE if parent else None):
         if rank == 0:
             _lead(task, device, parent)
         else:
-            _serve(task, device, task.held(rank, num_ranks))
+            _serve(task, device, task.keys_of(rank, num_ranks))
 
 
 def _lead(task: ModeTask, device: torch.device, parent: ParentConnection | None) -> None:
     """Runs the backbone's process: text, losses and the loop."""
-    from engine.methods.mode.sharding.backbone import connected
-    from engine.methods.mode.sharding.process_group import ShardedProcessGroup
+    from engine.methods.mode.sharding.backbone import ShardedProcessGroup, connect_experts
     from engine.methods.parts.training import train_active
     from engine.training.distributed import SINGLE_PROCESS
 
     model = task.backbone().to(device)
-    with connected(model, str(task.part_set.base.sha256)) as shards:
+    with connect_experts(model, str(task.part_set.base.sha256)) as shards:
         active = task.part_set.of(model)
         team = ShardedProcessGroup(shards, active, task.data.config)
         drive(train_active(active, task.data, task.folder, in_turn=True, team=team), SINGLE_PROCESS, parent)

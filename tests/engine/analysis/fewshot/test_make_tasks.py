@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engine.analysis.fewshot.make_tasks import LEAST, PUBLIC_TASKS, _drawn, download_task, make_task
+from engine.analysis.fewshot.make_tasks import LEAST, PUBLIC_TASKS, _draw_sample, download_task, make_task
 from engine.analysis.fewshot.tasks import read_tasks
 from engine.errors import CorpusError
 
@@ -61,7 +61,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         requests.append((place, config, split, revision))
         assert streaming
         (task,) = [one for one in PUBLIC_TASKS.values() if one.dataset.split("@")[0].split(":")[0] == place]
-        for label in (-1, *range(len(task.words))):
+        for label in (-1, *range(len(task.label_words))):
             for number in range(40):
                 values = {name: f"{name} {split} {label} {number}" for name in task.fields}
                 yield {**values, "label": label, "more": 1}
@@ -79,7 +79,7 @@ def test_a_public_task_is_read_at_one_commit_and_as_classification_reads_it(
     assert source.revision == "c0ffee"
     assert all(requests[-1] == "c0ffee" for requests in hub[1:])
     (task,) = read_tasks(tmp_path)
-    assert len(task.labels) == len(set(task.words)) == NUM_LABELS[name]
+    assert len(task.labels) == len(set(task.label_words)) == NUM_LABELS[name]
     assert (len(task.train), len(task.test)) == (30, 30)
     assert not {one.text for one in task.train} & {one.text for one in task.test}
     assert len({one.label for one in task.test}) > min(NUM_LABELS[name], 8) - 1  # not the first rows alone
@@ -90,11 +90,11 @@ def test_a_public_task_is_read_at_one_commit_and_as_classification_reads_it(
 
 def test_the_same_rows_are_drawn_each_time_and_each_with_the_same_chance() -> None:
     pairs = [(str(number), "a") for number in range(1000)]
-    drawn = _drawn(pairs, 200)
-    assert drawn == _drawn(iter(pairs), 200)
+    drawn = _draw_sample(pairs, 200)
+    assert drawn == _draw_sample(iter(pairs), 200)
     assert len(set(drawn)) == 200
     assert 70 < sum(int(text) < 500 for text, _ in drawn) < 130
-    assert sorted(_drawn(pairs[:5], 200)) == sorted(pairs[:5])
+    assert sorted(_draw_sample(pairs[:5], 200)) == sorted(pairs[:5])
 
 
 def test_a_data_set_whose_fields_changed_is_refused_by_its_name(

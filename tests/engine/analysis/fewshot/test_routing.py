@@ -128,11 +128,11 @@ def test_experts_are_mixed_token_by_token() -> None:
     both = Answers(scores_ENOT.expand(2, 1, 2, 2).clone(), torch.tensor([1]), torch.ones(2).double())
     both.scores_ENOT[:, :, 1] = math.log(0.25)  # 0.3 · 0.3 is more than 0.25², the mean of 0.5 · 0.1 is less
     half = torch.tensor([[0.5], [0.5]]).log()
-    assert both.chosen(half).tolist() == [0]
+    assert both.best_options(half).tolist() == [0]
 
 
 def test_options_are_compared_by_their_probability_unless_their_tokens_are_to_count() -> None:
     scores_ENOT = torch.tensor([[[[-2.0, 0.0], [-1.5, -1.5]]]])
     for normalise, best in (("none", 0), ("tokens", 1)):
         counted = Answers(scores_ENOT, torch.tensor([0]), divisors(torch.tensor([1, 2]), normalise))  # type: ignore[arg-type]
-        assert counted.chosen(torch.zeros(1, 1)).tolist() == [best]
+        assert counted.best_options(torch.zeros(1, 1)).tolist() == [best]

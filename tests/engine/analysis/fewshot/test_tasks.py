@@ -59,8 +59,8 @@ def test_a_card_gives_the_template_and_the_words(write: Write) -> None:
     records = [{"text": "a {label} b", "label": 0}, {"text": "c", "label": 1}]
     card = {"template": "{text} It was {label}", "words": {"0": "bad", "1": "good"}}
     (task,) = read_tasks(write(card=card, train=records, test=records))
-    assert (task.labels, task.words, task.lead) == (("0", "1"), ("bad", "good"), " ")
-    assert task.answered(task.train[0]) == "a {label} b It was bad"
+    assert (task.labels, task.label_words, task.lead) == (("0", "1"), ("bad", "good"), " ")
+    assert task.demonstration(task.train[0]) == "a {label} b It was bad"
     assert task.question("c") == "c It was"
 
 
@@ -117,7 +117,7 @@ def test_a_prompt_is_its_demonstrations_and_its_question(tokenizer: Tokenizer) -
     text = tokenizer.decode(result.test[0].ids)
     *demonstrations, question = text.split("\n\n")
     assert result.test[0].ids[0] == tokenizer.bos_id
-    assert set(demonstrations) <= {task.answered(one) for one in task.train}
+    assert set(demonstrations) <= {task.demonstration(one) for one in task.train}
     assert (len(demonstrations), question.endswith("Label:")) == (3, True)
     assert {prompt.num_shots for prompt in result.test} == {3}
     assert not any(prompt.is_cut for prompt in result.test)
@@ -141,7 +141,7 @@ def test_the_trials_are_those_of_the_paper(tokenizer: Tokenizer) -> None:  # A.7
         *before, requested = tokenizer.decode(prompt.ids).split("\n\n")
         assert (len(before), prompt.num_shots) == (7, 7)
         (left,) = (shots - Counter(before)).elements()
-        assert left == f"{requested} {task_of().words[prompt.label]}"
+        assert left == f"{requested} {task_of().label_words[prompt.label]}"
     assert len({prompt.ids for prompt in result.permuted}) > 1
     for prompt in result.validation:
         *before, requested = tokenizer.decode(prompt.ids).split("\n\n")
@@ -177,7 +177,7 @@ def test_a_prompt_that_is_too_long_loses_full_demonstrations_and_finally_its_sta
 
 def test_options_are_tokenized_as_they_stand_in_a_text(tokenizer: Tokenizer) -> None:
     task = task_of()
-    for option, word in zip(encode_options(task, tokenizer), task.words, strict=True):
+    for option, word in zip(encode_options(task, tokenizer), task.label_words, strict=True):
         before = tokenizer.encode(task.question("text 5"))
         assert [*before, *option] == tokenizer.encode(f"{task.question('text 5')} {word}")
 

@@ -7,51 +7,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import (
-    GPTNeoXConfig,
-    GPTNeoXForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    MixtralConfig,
-    MixtralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
 
-from engine.config import ModelConfig
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
-from engine.models.families import fresh_model
+from tests.engine.models.decoders import VOCAB, decoder
 from tests.engine.models.tiny_families import COMMON
 
 FAMILIES = sorted(COMMON)
-LAYERS, VOCAB = 5, 300
+LAYERS = 5
 SHAPE = ModeConfig(num_blocks=2, expert_layers=2)
-SIZES: dict[str, Any] = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": 2,
-    "vocab_size": VOCAB,
-}
 
 
-def backbone(family: str = "llama", seed: int = 3) -> Any:
+def backbone(family: str = "llama") -> Any:
     """Five layers, so that no number of blocks but one and five comes out even; with weights that say something."""
-    torch.manual_seed(seed)
-    others = {
-        "mistral": lambda: MistralForCausalLM(MistralConfig(**SIZES, num_key_value_heads=2)),
-        "mixtral": lambda: MixtralForCausalLM(MixtralConfig(**SIZES, num_key_value_heads=2, num_local_experts=4)),
-        "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES, num_key_value_heads=2)),
-        "gpt_neox": lambda: GPTNeoXForCausalLM(GPTNeoXConfig(**SIZES)),
-    }
-    shape = ModelConfig(family=family, num_layers=LAYERS, width=32, num_heads=2, ffn_width=64, max_positions=64)  # type: ignore[arg-type]
-    lm = others[family]() if family in others else fresh_model(shape, VOCAB, seed)
-    assert lm.config.model_type == family
+    lm = decoder(family, LAYERS)
     with torch.no_grad():
         for parameter in lm.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
-    return lm.eval()
+    return lm
 
 
 def mode_model(keys: Sequence[str], family: str = "llama", config: ModeConfig = SHAPE) -> ModeModel:

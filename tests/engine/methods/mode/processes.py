@@ -16,7 +16,7 @@ from torch import Tensor
 
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
-from engine.methods.mode.sharding.backbone import Shard, connected
+from engine.methods.mode.sharding.backbone import Shard, connect_experts
 from engine.methods.mode.sharding.experts import serve
 from tests.engine.methods.mode.backbones import SHAPE, backbone, dropping, mode_model
 
@@ -26,7 +26,7 @@ _FORKS.set_forkserver_preload(
         "torch",
         "tests.engine.methods.mode.backbones",
         "engine.training.loop",
-        "engine.methods.mode.sharding.process_group",
+        "engine.methods.mode.sharding.backbone",
     ]
 )
 _SECONDS = 60
@@ -104,7 +104,7 @@ def _rank(rank: int, store: Path, plan: Plan, end: Any) -> None:
 
 def _first(plan: Plan) -> dict[str, Tensor]:
     model = dropping(ModeModel(backbone(plan.family), plan.config.num_blocks).eval(), plan.dropout)
-    with connected(model, BACKBONE) as shards:
+    with connect_experts(model, BACKBONE) as shards:
         result = plan.work(model, shards, plan.requested)
     return {name: tensor.detach().contiguous() for name, tensor in result.items()}
 

@@ -121,15 +121,6 @@ def test_an_adapter_and_an_expert_of_one_seed_answer_side_by_side(tmp_path: Path
     assert torch.equal(hits, most_probable == targets)
 
 
-@torch.no_grad()
-def test_moving_the_folders_changes_nothing(tmp_path: Path) -> None:  # L16
-    base, experts = save(tmp_path / "here", ONE_EACH)
-    (tmp_path / "here").rename(tmp_path / "there")
-    moved = {key: ArtifactRef(tmp_path / "there" / key, one.sha256) for key, one in experts.items()}
-    hosted = load_base(ArtifactRef(tmp_path / "there" / "backbone", base.sha256), moved)
-    assert torch.equal(ask(hosted.view(["law"]), "law"), by_itself("law"))
-
-
 def test_only_what_was_added_is_saved(tmp_path: Path) -> None:
     save(tmp_path, ONE_EACH)
     names = set(load_file(tmp_path / "law/part-0.safetensors"))

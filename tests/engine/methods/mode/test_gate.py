@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.methods.mode.gate import ODDS_SCALE, gate_weights
+from engine.methods.mode.block import ODDS_SCALE, gate_weights
 
 
 def some_slopes(scale: float = 1.0, num_experts: int = 3) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import pytest
@@ -78,14 +77,6 @@ def test_a_scored_text_has_them_too_in_any_chunks(
     result = read_text(both(), ["both"], build_gate(gate_type(kind).config(kind), [1.0]), tokenizer, PROMPT)["gates"]  # type: ignore[arg-type]
     gates_KPT = torch.stack([as_tensor(gates["both"]) for gates in result], -1)
     torch.testing.assert_close(gates_KPT, plain(ids)[:, :, :-1], atol=1e-5, rtol=0)
-
-
-def test_in_every_block_they_add_up_to_one(tokenizer: Tokenizer) -> None:  # L5
-    for active in ([], ["code"], PARTS):
-        for token in shown(both(active), ["both"], tokenizer)[1]:
-            for weights in as_tensor(token.gates["both"]).tolist():
-                assert math.fsum(weights) == pytest.approx(1, abs=1e-6)
-                assert len(weights) == 1 + len(active)
 
 
 def test_beside_experts_without_parts_only_theirs_are_shown(tokenizer: Tokenizer) -> None:

@@ -12,8 +12,7 @@ from engine.config import TrainingConfig
 from engine.errors import TrainingError
 from engine.files import ArtifactRef
 from engine.methods.mode.config import ModeConfig
-from engine.methods.mode.sharding.launch import train_mpmd
-from engine.methods.mode.sharding.task import ModeTask
+from engine.methods.mode.sharding.launch import ModeTask, train_mpmd
 from engine.methods.parts.training import PartInit, PartSet, TrainingData
 from engine.training.data import PackedDomain
 
@@ -44,7 +43,7 @@ def test_a_task_survives_its_file(task: ModeTask, tmp_path: Path) -> None:
 
 def test_parts_are_shared_out_over_all_processes_but_the_first(task: ModeTask) -> None:
     for num_ranks, most in ((2, 3), (3, 2), (4, 1)):
-        held = [task.held(rank, num_ranks) for rank in range(num_ranks)]
+        held = [task.keys_of(rank, num_ranks) for rank in range(num_ranks)]
         assert held[0] == ()
         assert [key for keys in held for key in keys] == task.part_set.keys
         assert 1 <= min(map(len, held[1:])) <= max(map(len, held[1:])) == most

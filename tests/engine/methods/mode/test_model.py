@@ -22,7 +22,6 @@ from tests.engine.methods.mode.backbones import (
     mode_model,
     plain_logits,
     some_ids,
-    with_common_kernels,
 )
 
 every_family = pytest.mark.parametrize("family", FAMILIES)
@@ -155,15 +154,6 @@ def test_removing_an_expert_is_switching_it_off(family: str) -> None:  # L7
     assert torch.equal(off, mode_model(["law", "news"], family)(ids, ["law", "news"])[0])
 
 
-def test_adding_an_expert_touches_no_other_tensor() -> None:  # L8
-    model = mode_model(["law", "code"])
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    model.add_expert("news", SHAPE)
-    after = model.state_dict()
-    assert len(after) > len(before)
-    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
-
-
 @every_family
 @torch.no_grad()
 def test_weights_sum_to_one_in_every_block_and_share_out_what_is_off(family: str) -> None:  # L5
@@ -247,22 +237,6 @@ def test_an_expert_cannot_wake_in_the_middle_of_a_text() -> None:
     with pytest.raises(ModelError, match="“code” was inactive when this text started"):
         model(some_ids(length=1), ["law", "code"], cache)
     model(some_ids(length=1), ["law"], cache)  # nothing was changed
-
-
-@every_family
-def test_an_expert_on_another_device_gets_all_that_a_layer_is_given(family: str) -> None:
-    model, cache = mode_model(["law"], family), DynamicCache()
-    with_common_kernels(model.lm)
-    model.place_expert("law", "meta")  # computes shapes alone, and refuses a tensor of any other device
-    block = model.lm.get_submodule(layout_of(model.lm).layers)[0]
-    result = []
-    block.experts["law"].register_forward_hook(lambda *shown: result.append(shown[-1]))
-    with pytest.raises(NotImplementedError, match="meta"):  # its answer cannot come back
-        model(some_ids(), ["law"], cache, torch.ones(3, 12, dtype=torch.long))
-    (out, slope), *_ = result
-    assert (out.device.type, out.shape, slope.shape) == ("meta", (3, 12, 32), (3, 12))
-    own = [layer.keys.device.type for layer in cache.layers if layer.get_seq_length()]
-    assert own == ["cpu"] * 3 + ["meta"] * 2  # of the first block
 
 
 @pytest.mark.parametrize("num_blocks", [0, LAYERS + 1])

@@ -8,9 +8,8 @@ from typing import Any, cast
 import torch
 
 from engine.config import TrainingConfig
-from engine.methods.mode.sharding.backbone import Shard
+from engine.methods.mode.sharding.backbone import Shard, ShardedProcessGroup
 from engine.methods.mode.sharding.messages import Peer
-from engine.methods.mode.sharding.process_group import ShardedProcessGroup
 from engine.methods.parts.parts_model import ActiveParts
 
 

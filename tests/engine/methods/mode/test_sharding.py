@@ -25,9 +25,8 @@ from engine.events import Evaluated, Step
 from engine.inference.mixing import Mixing
 from engine.inference.scores import losses_of
 from engine.methods.mode.model import ModeModel
-from engine.methods.mode.sharding.backbone import Shard, _Caches
+from engine.methods.mode.sharding.backbone import Shard, ShardedProcessGroup, _Caches
 from engine.methods.mode.sharding.folders import gather_checkpoints
-from engine.methods.mode.sharding.process_group import ShardedProcessGroup
 from engine.methods.parts.method import Learning
 from engine.methods.parts.parts_model import ActiveParts
 from engine.mixing.base import FixedGate

@@ -17,8 +17,8 @@ from workbench.errors import BadSpecError, Complaint
 from workbench.kinds.analysis import CertifyRemoval
 from workbench.kinds.data import ImportCorpus
 from workbench.kinds.kind import known_kinds
+from workbench.kinds.training.mode import TrainMode
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench.kinds.training.train_mode import TrainMode
 from workbench.specs.base import Spec
 
 

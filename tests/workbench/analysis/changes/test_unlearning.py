@@ -193,7 +193,7 @@ def test_a_backbone_that_is_a_copy_of_an_expert_knows_what_that_one_knew(world: 
     seeds.seed_row(world.session, "copy").job_id = job
     for name in ("law", "code"):
         world.expert(name, name, method="mode", **seed_base(world, "copy"))
-    assert "the backbone beside them was also trained on “law”" in left_after(world, "law", "code")
+    assert "the backbone next to them was also trained on “law”" in left_after(world, "law", "code")
 
 
 def test_what_nobody_recorded_is_not_claimed(world: World) -> None:

@@ -16,15 +16,14 @@ from workbench.registry import corpora, experts, mixtures
 from workbench.registry.clusters.cluster_routing import cluster_numbers, corpus_name, domain_names, set_domains
 from workbench.registry.clusters.clusterings import (
     ClusterFacts,
+    change_cluster,
     clustering_files,
     clustering_row,
     delete_clustering,
     describe_cluster,
     get_clustering,
     list_clusterings,
-    note_cluster,
     register_clustering,
-    rename_cluster,
     replace_clusters,
 )
 from workbench.schema.tables import Artifact, Domain
@@ -91,15 +90,15 @@ def test_a_cluster_is_retrieved_by_number_and_name(world: World) -> None:
         with pytest.raises(NotFoundError, match="Known: 0 \\(court judge law\\), 1 \\(vote party\\)"):
             files.number(wrong)
         with pytest.raises(NotFoundError):
-            note_cluster(world.session, "topics", wrong, "x")
+            change_cluster(world.session, "topics", wrong, notes="x")
 
 
 def test_a_name_must_be_a_word_that_no_other_cluster_has(world: World) -> None:
     clustering(world)
     for wrong in ("vote party", "7", "", "a,b"):
         with pytest.raises(BadSpecError):
-            rename_cluster(world.session, "topics", "0", wrong)
-    assert rename_cluster(world.session, "topics", "0", "the law").clusters[0].name == "the law"
+            change_cluster(world.session, "topics", "0", name=wrong)
+    assert change_cluster(world.session, "topics", "0", name="the law").clusters[0].name == "the law"
 
 
 def test_a_name_that_unfinished_jobs_know_a_cluster_by_stays(world: World) -> None:
@@ -107,11 +106,11 @@ def test_a_name_that_unfinished_jobs_know_a_cluster_by_stays(world: World) -> No
     jobs.create_job(world.session, MakeDomain(clustering="others", name="x", clusters=["a", "b"]))
     jobs.create_job(world.session, SplitCluster(clustering="topics", cluster="a"))
     with pytest.raises(InUseError, match="The cluster “a” cannot be renamed: it is needed by job “Split a clus"):
-        rename_cluster(world.session, "topics", "0", "first")
+        change_cluster(world.session, "topics", "0", name="first")
     with pytest.raises(InUseError):
         describe_cluster(world.session, first.id, "first", "")
     assert describe_cluster(world.session, first.id, "a", "mine").clusters[0].notes == "mine"
-    assert rename_cluster(world.session, "topics", "b", "second").clusters[1].id == second.id
+    assert change_cluster(world.session, "topics", "b", name="second").clusters[1].id == second.id
 
 
 def test_a_cluster_named_by_its_id_is_that_one_whatever_its_number_is_now(world: World) -> None:
@@ -128,8 +127,8 @@ def test_a_cluster_named_by_its_id_is_that_one_whatever_its_number_is_now(world:
 def test_an_edit_keeps_the_rows_that_stay_with_names_notes_and_domains(world: World) -> None:
     clustering(world, facts("a"), facts("b"), facts("c"))
     with_domains(world)
-    rename_cluster(world.session, "topics", "2", "third")
-    note_cluster(world.session, "topics", "2", "mine")
+    change_cluster(world.session, "topics", "2", name="third")
+    change_cluster(world.session, "topics", "2", notes="mine")
     before = get_clustering(world.session, "topics")
     after = edit(world, facts("a", "b", before=0, changed=True), facts("c", before=2), facts("d"))
     assert [one.id for one in after.clusters[:2]] == [before.clusters[0].id, before.clusters[2].id]

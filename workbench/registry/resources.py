@@ -18,7 +18,7 @@ from workbench.registry import aliases, corpora, experts, mixtures, priors, repo
 from workbench.registry.clusters import clusterings
 from workbench.schema import tables
 
-ThingKind = Literal[
+ResourceKind = Literal[
     "corpus",
     "domain",
     "seed",
@@ -36,8 +36,8 @@ ID_DIGITS = 8  # as lists show ids
 
 
 @dataclass(frozen=True, kw_only=True)
-class Thing:
-    """A sort of thing."""
+class Resource:
+    """A sort of resource."""
 
     table: type[tables.Base]
     list_all: Callable[..., Sequence[Any]]
@@ -68,8 +68,8 @@ class Thing:
         return card
 
 
-THINGS: Mapping[str, Thing] = {
-    "expert": Thing(
+RESOURCES: Mapping[str, Resource] = {
+    "expert": Resource(
         table=tables.Expert,
         list_all=experts.list_experts,
         get=experts.get_expert,
@@ -77,7 +77,7 @@ THINGS: Mapping[str, Thing] = {
         listed="Every expert: how it was made, from what and with which results.",
         deleted="Deletes an expert with its scores; refused while an expert, a seed model, a mixture or a job uses it.",
     ),
-    "mixture": Thing(
+    "mixture": Resource(
         table=tables.Mixture,
         list_all=mixtures.list_mixtures,
         get=mixtures.get_mixture,
@@ -85,7 +85,7 @@ THINGS: Mapping[str, Thing] = {
         listed="Every mixture with its gate and its members.",
         deleted="Deletes a mixture, not its experts; refused while an alias or a job uses it.",
     ),
-    "alias": Thing(
+    "alias": Resource(
         shown="One alias, such as law@production.",
         plural="aliases",
         table=tables.Alias,
@@ -95,7 +95,7 @@ THINGS: Mapping[str, Thing] = {
         listed="Every alias with the model that it means.",
         deleted="Deletes an alias, not its model; the answer is what it meant.",
     ),
-    "view": Thing(
+    "view": Resource(
         noun="saved view",
         shown="One saved view.",
         path="views",
@@ -106,13 +106,13 @@ THINGS: Mapping[str, Thing] = {
         listed="Every saved view with its address in the studio.",
         deleted="Deletes a saved view; the answer is what it was.",
     ),
-    "domain": Thing(
+    "domain": Resource(
         table=tables.Domain,
         list_all=corpora.list_domains,
         get=corpora.get_domain,
         listed="Every domain with its corpus and the size of each split.",
     ),
-    "corpus": Thing(
+    "corpus": Resource(
         plural="corpora",
         table=tables.Corpus,
         list_all=corpora.list_corpora,
@@ -122,7 +122,7 @@ THINGS: Mapping[str, Thing] = {
         deleted="Deletes a corpus with its domains and the scores on them; refused while an expert or a job depends on "
         "them.",
     ),
-    "seed": Thing(
+    "seed": Resource(
         path="seeds",
         table=tables.SeedModel,
         list_all=seeds.list_seeds,
@@ -131,7 +131,7 @@ THINGS: Mapping[str, Thing] = {
         listed="Every seed model.",
         deleted="Deletes a seed model; refused while an expert, a clustering or a job uses it.",
     ),
-    "clustering": Thing(
+    "clustering": Resource(
         table=tables.Clustering,
         list_all=clusterings.list_clusterings,
         get=clusterings.get_clustering,
@@ -139,7 +139,7 @@ THINGS: Mapping[str, Thing] = {
         listed="Every clustering with its clusters.",
         deleted="Deletes a clustering, not its domains; refused while an expert, a mixture or a job uses it.",
     ),
-    "prior": Thing(
+    "prior": Resource(
         table=tables.Prior,
         list_all=priors.list_priors,
         get=priors.get_prior,
@@ -147,7 +147,7 @@ THINGS: Mapping[str, Thing] = {
         listed="Every prior with the share of each expert.",
         deleted="Deletes a prior; mixtures keep their weights.",
     ),
-    "report": Thing(
+    "report": Resource(
         table=tables.Report,
         list_all=reports.list_reports,
         get=reports.get_report,
@@ -158,9 +158,9 @@ THINGS: Mapping[str, Thing] = {
 }
 
 
-def names_from(session: Session, kind: ThingKind, start: str) -> list[str]:
+def names_from(session: Session, kind: ResourceKind, start: str) -> list[str]:
     """Names that begin so, in alphabetical order; of jobs, reports and comparisons the first digits of their ids."""
-    table: Any = {"job": tables.Job, "comparison": tables.Comparison}.get(kind) or THINGS[kind].table
+    table: Any = {"job": tables.Job, "comparison": tables.Comparison}.get(kind) or RESOURCES[kind].table
     has_name = hasattr(table, "name")
     column = table.name if has_name else table.id
     statement = select(column).where(column.startswith(start, autoescape=True)).order_by(column).limit(50)
