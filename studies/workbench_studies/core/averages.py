@@ -17,10 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from engine.statistics.estimates import (
-    CORRELATION,
     LEVEL,
     NUM_DRAWS,
-    SHARE,
     Draws,
     Estimate,
     Floats,
