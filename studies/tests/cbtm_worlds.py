@@ -25,13 +25,13 @@ from workbench_studies.cbtm.names import (
     SIZES,
     TEMPERATURES,
     Arm,
+    ReplicateCbtm,
     System,
     balanced,
     single_model,
     smaller,
     sparse,
 )
-from workbench_studies.cbtm.spec import ReplicateCbtm
 from workbench_studies.core.averages import Place
 
 DOMAINS, NOVEL = ("law", "code", "sea", "mail"), ("tweets",)

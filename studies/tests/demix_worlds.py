@@ -14,8 +14,7 @@ from workbench_studies.core.calibration import Fit
 from workbench_studies.core.verdicts import Verdict
 from workbench_studies.demix.claims import judge
 from workbench_studies.demix.measurements import Belief, DemixMeasurements, Overlap
-from workbench_studies.demix.names import PAPER, SIZES, Reading
-from workbench_studies.demix.spec import ReplicateDemix
+from workbench_studies.demix.names import PAPER, SIZES, Reading, ReplicateDemix
 
 DOMAINS, NOVEL = ("law", "code", "sea", "kitchen"), ("tweets", "poems")
 

@@ -10,10 +10,9 @@ import numpy as np
 from studies.tests.made_up_losses import BLOCKS, TOKENS, losses_of
 from workbench_studies.core.averages import Hits, Place
 from workbench_studies.mode import arms
-from workbench_studies.mode.arms import SIZES
+from workbench_studies.mode.arms import SIZES, ReplicateMode
 from workbench_studies.mode.measurements import ModeMeasurements
 from workbench_studies.mode.names import BACKBONE, Arm
-from workbench_studies.mode.spec import ReplicateMode
 
 SIZE = replace(SIZES["tiny"], ranks=(8, 16, 64), sequences=(16, 128), mixed_sequences=(8, 64), rates=(1e-3,))
 DOMAINS = ["books", "cs", "law", "wiki"]

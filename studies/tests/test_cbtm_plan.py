@@ -11,8 +11,7 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.mixtures import AverageExperts, MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench_studies.cbtm.names import SIZES
-from workbench_studies.cbtm.spec import ReplicateCbtm
+from workbench_studies.cbtm.names import SIZES, ReplicateCbtm
 from workbench_studies.papers.cbtm_plan import steps
 
 KNOWN, NOVEL = ["law", "sea", "wiki"], ["tweets"]

@@ -33,12 +33,12 @@ from workbench_studies.cbtm.names import (
     TEMPERATURES,
     Arm,
     CbtmRun,
+    ReplicateCbtm,
     System,
     balanced,
     single_model,
     sparse,
 )
-from workbench_studies.cbtm.spec import ReplicateCbtm
 from workbench_studies.core.calibration import best_expert
 from workbench_studies.core.findings import text_rows
 from workbench_studies.core.measurements import Loaded, ScoreKey, Stored

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from engine.statistics.estimates import Draws, Estimate, Floats, student_mean
-from workbench_studies.core.correlations import correlation_of_pairs, correlation_of_points, share
+from workbench_studies.core.averages import correlation_of_pairs, correlation_of_points, share
 
 
 def table_of(traits_D: Floats, draw: np.random.Generator, noise: float) -> Floats:

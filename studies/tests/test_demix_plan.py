@@ -12,8 +12,7 @@ from workbench.kinds.analysis import Evaluate
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
-from workbench_studies.demix.names import METHODS, SIZES
-from workbench_studies.demix.spec import ReplicateDemix
+from workbench_studies.demix.names import METHODS, SIZES, ReplicateDemix
 from workbench_studies.papers.demix_plan import steps
 from workbench_studies.papers.todays_rule import PAPER_SHARE, adapting_rate
 

@@ -14,7 +14,6 @@ from studies.tests.demix_worlds import DOMAINS, NOVEL, belief_of, calibration, e
 from studies.tests.made_up_losses import losses_of
 from workbench_studies.core.averages import Place
 from workbench_studies.core.calibration import Fit, side_of
-from workbench_studies.core.curves import Curve
 from workbench_studies.core.findings import Circumstances, JobFacts, summary
 from workbench_studies.core.report import not_reproduced
 from workbench_studies.demix.names import (
@@ -30,6 +29,7 @@ from workbench_studies.demix.names import (
     system,
 )
 from workbench_studies.demix.report import REPORT, few_tokens, reasons, tokens_of_a_target
+from workbench_studies.demix.specifications import Curve
 from workbench_studies.papers.catalog import DEMIX
 from workbench_studies.papers.report_pages import charts, markdown, page
 from workbench_studies.papers.todays_rule import with_todays_marks

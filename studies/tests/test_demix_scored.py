@@ -28,13 +28,13 @@ from workbench_studies.demix.names import (
     SIZES,
     DemixRun,
     Reading,
+    ReplicateDemix,
     System,
     Variant,
     demix_dapt,
     single_expert,
     system,
 )
-from workbench_studies.demix.spec import ReplicateDemix
 
 TEST, DEV = COUNTS.values()
 SIZE = replace(SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=TEST, prior_blocks=DEV // BLOCK)

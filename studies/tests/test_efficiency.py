@@ -7,8 +7,7 @@ import math
 import pytest
 
 from engine.errors import EngineError
-from engine.models.flops import Shape, training_flops
-from workbench_studies.cbtm.efficiency import MeasuredCost, cost_of, elm_flops, narayanan_flops, speedup
+from workbench_studies.cbtm.tables import MeasuredCost, cost_of, elm_flops, speedup
 
 DENSE = [MeasuredCost(20.0, 1e18), MeasuredCost(16.0, 4e18), MeasuredCost(14.0, 16e18)]
 
@@ -49,7 +48,6 @@ def test_all_expert_models_together_cost_what_the_dense_one_costs(num_clusters: 
     assert num_clusters * one == pytest.approx(elm_flops(**shape, num_clusters=1))
     by_hand = 96 * 24 * 2048**2 * 168e9 / num_clusters * (1 + 2048 / (6 * 2048) + 50_000 / (16 * 24 * 2048))
     assert one == pytest.approx(by_hand)
-    assert elm_flops(**shape, num_clusters=1) == narayanan_flops(**shape)
 
 
 PAPER = [  # DEMix table 2: layers, width, sequences per update, 10¹² operations per update
@@ -62,11 +60,5 @@ PAPER = [  # DEMix table 2: layers, width, sequences per update, 10¹² operatio
 
 @pytest.mark.parametrize(("num_layers", "width", "sequences", "expected"), PAPER)
 def test_the_formula_gives_the_papers_table_2(num_layers: int, width: int, sequences: int, expected: int) -> None:
-    result = narayanan_flops(num_layers, width, 50_264, sequences * 1024, 1024)
+    result = elm_flops(num_layers, width, 50_264, sequences * 1024, 1024, 1)
     assert result / 1e12 == pytest.approx(expected, rel=0.002)
-
-
-def test_without_recomputation_the_formula_is_our_count_of_its_gpt() -> None:
-    gpt = {"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 5, "vocab_size": 900}
-    ours = training_flops(Shape.of(gpt), 128) * 1000
-    assert narayanan_flops(5, 64, 900, 1000, 128, recomputed=False) == pytest.approx(ours)

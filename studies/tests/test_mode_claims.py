@@ -152,7 +152,7 @@ def test_equal_models_seldom_differ_by_the_best_of_several() -> None:
         evidence = evidence_of(hits_of(dict.fromkeys([*many.values(), other], alike), chance, suits=0.05))
         verdict = best_of(evidence, many, {1: other})
         ours += verdict.estimate is not None and verdict.estimate.low > 0
-        means = {arm: result.value for arm in many.values() if (result := evidence.accuracy(arm, ["law"]))}
+        means = {arm: result.value for arm in many.values() if (result := evidence.average(arm, ["law"]))}
         lead = evidence.difference(max(means, key=lambda arm: means[arm]), other, ["law"])
         naive += lead is not None and lead.low > 0
     assert ours <= 4 < naive

@@ -14,8 +14,8 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.mode import ComposeMode, TrainMode
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.requests import PlanStep
+from workbench_studies.mode.arms import ReplicateMode
 from workbench_studies.mode.names import roles
-from workbench_studies.mode.spec import ReplicateMode
 from workbench_studies.papers.mode_plan import steps
 from workbench_studies.papers.plan_steps import cost_of_token
 

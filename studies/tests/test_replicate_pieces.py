@@ -14,8 +14,7 @@ from engine.text.parquet_rows import Table
 from engine.text.split_names import SPLITS
 from workbench_studies.core.measurements import Stored
 from workbench_studies.demix.measurements import DemixMeasurements
-from workbench_studies.demix.names import SIZES, System
-from workbench_studies.demix.spec import ReplicateDemix
+from workbench_studies.demix.names import SIZES, ReplicateDemix, System
 from workbench_studies.running.replicate import with_wholes
 
 

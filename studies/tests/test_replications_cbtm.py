@@ -14,8 +14,7 @@ from workbench.kinds.analysis import Classify
 from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.mixtures import MakeMixture
 from workbench.registry.database import reading, transaction
-from workbench_studies.cbtm.names import DENSE, SIZES, arms_of, balanced, shared
-from workbench_studies.cbtm.spec import ReplicateCbtm
+from workbench_studies.cbtm.names import DENSE, SIZES, ReplicateCbtm, arms_of, balanced, shared
 from workbench_studies.papers.catalog import plan
 from workbench_studies.running.submission import new_spec, replications, submit_replication, with_fields
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from workbench_studies.cbtm.spec import ReplicateCbtm
+from workbench_studies.cbtm.names import ReplicateCbtm
 from workbench_studies.core.pace import Pace
 from workbench_studies.core.sizes import SEEDS
 from workbench_studies.core.spec import Replicate
-from workbench_studies.demix.spec import ReplicateDemix
+from workbench_studies.demix.names import ReplicateDemix
 from workbench_studies.papers.forecast import forecast
 
 PACE = Pace(1000.0, 4000.0, 2.0, 10_000, "cpu")

@@ -9,7 +9,7 @@ from workbench_studies.core.measurements import Measurements
 from workbench_studies.core.shapes import SHAPES
 from workbench_studies.core.study import Case, read_study
 from workbench_studies.core.verdicts import REPRODUCED, UNTESTABLE, Verdict
-from workbench_studies.demix.spec import ReplicateDemix
+from workbench_studies.demix.names import ReplicateDemix
 
 DOMAINS = ("law", "sea")
 STUDY = read_study(__file__)

@@ -23,13 +23,13 @@ from workbench_studies.cbtm.names import (
     TEMPERATURES,
     Arm,
     CbtmRun,
+    ReplicateCbtm,
     System,
     single_model,
     smaller,
     smaller_arms,
     sparse,
 )
-from workbench_studies.cbtm.spec import ReplicateCbtm
 from workbench_studies.core.averages import Counted
 from workbench_studies.core.calibration import Fit, fit
 from workbench_studies.core.findings import Row, interval_columns
@@ -87,7 +87,7 @@ class CbtmMeasurements(Measurements):
 
     def perplexity(self, system: System, *, with_novel: bool = True) -> Row:
         """The average over training domains with its interval, and that over novel ones, as columns."""
-        own = interval_columns(self.resampled.average(system, self.subject.domains))
+        own = interval_columns(self.average(system, self.subject.domains))
         return own | ({"novel domains": self.value(system, self.subject.novel)} if with_novel else {})
 
     def against(self, lower: Hashable, higher: Hashable, domains: Sequence[str]) -> str:

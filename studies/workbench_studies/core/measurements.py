@@ -67,6 +67,10 @@ class Measurements:
         """A statistic of what claims compare, in its unit."""
         return self.averages.estimate(systems, domains, lambda *each: self.scale * statistic(*each))
 
+    def average(self, system: Hashable, domains: Sequence[str]) -> Estimate | None:
+        """What claims compare, of one system."""
+        return self.estimate([system], domains, lambda own: own)
+
     def difference(self, system: Hashable, other: Hashable, domains: Sequence[str]) -> Estimate | None:
         """How much more a system has than another."""
         return self.estimate((system, other), domains, lambda one, two: one - two)
@@ -89,8 +93,8 @@ class Measurements:
         """Why a comparison of these systems would not be a result; empty where it is one."""
         return ""
 
-    def value_of(self, system: Any, domains: Sequence[str]) -> float | None:
-        """What claims compare, of one system."""
+    def value_of(self, system: Hashable, domains: Sequence[str]) -> float | None:
+        """The average without its interval."""
         return self.value(system, domains)
 
     def by_domain(

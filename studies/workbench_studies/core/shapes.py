@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from engine.statistics.estimates import Estimate
-from workbench_studies.core.correlations import share
+from workbench_studies.core.averages import share
 from workbench_studies.core.measurements import Measurements
 from workbench_studies.core.study import Case, Options, Test
 from workbench_studies.core.verdicts import Claim, Verdict, is_above, is_below, is_within, on_the_floor, untestable

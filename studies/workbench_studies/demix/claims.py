@@ -8,8 +8,13 @@ from typing import Any, get_args
 import numpy as np
 
 from engine.statistics.estimates import Estimate, half_width, of_seeds
-from workbench_studies.core.averages import SystemChange, estimate_mean
-from workbench_studies.core.correlations import correlation_of_pairs, correlation_of_points, share
+from workbench_studies.core.averages import (
+    SystemChange,
+    correlation_of_pairs,
+    correlation_of_points,
+    estimate_mean,
+    share,
+)
 from workbench_studies.core.findings import Row
 from workbench_studies.core.shapes import SHAPES, holds_on_most, leads_everywhere
 from workbench_studies.core.study import Case, DeclaredClaim, Options, Test, read_study

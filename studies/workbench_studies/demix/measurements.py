@@ -23,6 +23,7 @@ from workbench_studies.demix.names import (
     READINGS,
     DemixRun,
     Reading,
+    ReplicateDemix,
     System,
     by_evidence,
     demix_dapt,
@@ -31,7 +32,6 @@ from workbench_studies.demix.names import (
     single_expert,
     system,
 )
-from workbench_studies.demix.spec import ReplicateDemix
 
 _DENSE: tuple[Literal["dense", "dense-balanced"], ...] = ("dense", "dense-balanced")
 EVIDENCES: tuple[Evidence, ...] = ("prefix", "last_token")

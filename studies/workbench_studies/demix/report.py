@@ -22,7 +22,7 @@ _FITTED_MODE = "uniform"  # the fit starts from equal priors
 # our own reading ----------------------------------------------------------------------------------
 
 
-def _ours(findings: Findings, told: str) -> str:
+def _ours(findings: Findings, part: str) -> str:
     """How the reading was fitted, or where it holds; empty of reports from before there was one."""
     if "calibrated" not in findings:
         return ""
@@ -30,7 +30,7 @@ def _ours(findings: Findings, told: str) -> str:
     fitted, unknown = {
         "fit": (_TEXTS["fitted"], "Not fitted yet: it needs dev scores of two training domains at least."),
         "limit": (holds, ""),
-    }[told]
+    }[part]
     return fitted if findings["calibrated"]["fits"] else unknown
 
 
@@ -211,8 +211,8 @@ REPORT = Report(
     {
         "papers_reading": lambda _: PAPER,
         "codes_reading": lambda _: CODE,
-        "ours": partial(_ours, told="fit"),
-        "limit_of_ours": partial(_ours, told="limit"),
+        "ours": partial(_ours, part="fit"),
+        "limit_of_ours": partial(_ours, part="limit"),
         "crossing_dense": crossing_words,
         "read_as_3": partial(_read_as, table="3"),
         "read_as_5": partial(_read_as, table="5"),

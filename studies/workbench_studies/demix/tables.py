@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from workbench_studies.core.calibration import comparison, fit_row
-from workbench_studies.core.curves import Curve, crossing, mean_curve
 from workbench_studies.core.findings import Row, interval_columns, num_documents, text_rows
 from workbench_studies.core.shapes import ratios_of
 from workbench_studies.demix.measurements import Belief, DemixMeasurements
@@ -30,7 +29,15 @@ from workbench_studies.demix.names import (
     single_expert,
     system,
 )
-from workbench_studies.demix.specifications import SplitWords, TrainedModel, model_rows, word_rows
+from workbench_studies.demix.specifications import (
+    Curve,
+    SplitWords,
+    TrainedModel,
+    crossing,
+    mean_curve,
+    model_rows,
+    word_rows,
+)
 
 STABLE_AFTER = 50  # blocks, “usually” (§A.6)
 SETTLED = 0.05  # a mean posterior is stable when no share moves further than this
@@ -101,7 +108,7 @@ def _ours(measured: DemixMeasurements) -> Row:
 
 def _averages(measured: DemixMeasurements) -> dict[str, list[Row]]:
     """Tables of averages over domains, with their intervals; the paper's are by the size of its models."""
-    subject, average, sizes = measured.subject, measured.resampled.average, PRINTED["sizes"]
+    subject, average, sizes = measured.subject, measured.average, PRINTED["sizes"]
     texts = {"training": subject.domains, "novel": subject.novel}
     both: dict[Variant, tuple[int, str]] = {
         "cached": (len(subject.domains), "8"),
@@ -147,7 +154,7 @@ def _by_reading(measured: DemixMeasurements, table: str, domains: Sequence[str])
     for reading in (PAPER, CODE, CALIBRATED):
         for mode, printed in PRINTED[table].items():
             if reading == PAPER or mode in READ_MODES:
-                result = measured.resampled.average(system(mode, reading), domains)
+                result = measured.average(system(mode, reading), domains)
                 yield {
                     "system": WORDS[mode],
                     "reading": str(reading) if mode in READ_MODES else "",

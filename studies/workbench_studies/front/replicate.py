@@ -11,11 +11,11 @@ import typer
 
 from ui.cli.options import Command, InProcess, Json, Wait, keyword, naming_option, with_parameters
 from ui.cli.verbs import Column, lists
-from workbench_studies.cbtm.spec import ReplicateCbtm
+from workbench_studies.cbtm.names import ReplicateCbtm
 from workbench_studies.core.sizes import SEEDS, SIZE, SizeName
 from workbench_studies.core.spec import Replicate
-from workbench_studies.demix.spec import ReplicateDemix
-from workbench_studies.mode.spec import ReplicateMode
+from workbench_studies.demix.names import ReplicateDemix
+from workbench_studies.mode.arms import ReplicateMode
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 

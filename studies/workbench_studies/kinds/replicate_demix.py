@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from workbench_studies.core.spec import kind_of
-from workbench_studies.demix.spec import ReplicateDemix
+from workbench_studies.demix.names import ReplicateDemix
 
 KIND = kind_of(ReplicateDemix)

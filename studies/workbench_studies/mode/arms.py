@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from pydantic import Field, model_validator
+
 from engine.config import LoraConfig, TrainingConfig
 from engine.methods.mode.config import ModeConfig
+from workbench.specs.base import Name
 from workbench_studies.core.sizes import Size, read_sizes
-from workbench_studies.mode.names import Arm, On
+from workbench_studies.core.spec import BUDGET, Replicate
+from workbench_studies.mode.names import BACKBONE, Arm, ModeRun, On, runs_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,3 +165,52 @@ def seeds_of(size: ModeSize, group: Group, seeds: int) -> int:
 def arms_of(size: ModeSize) -> list[Arm]:
     """Every arm of a size but the backbone."""
     return [arm for group in groups_of(size).values() for arm in group]
+
+
+class ReplicateMode(Replicate):
+    """Judge MoDE's claims by the models and scores of this replication's jobs, and write the report."""
+
+    kind: Literal["replicate-mode"] = "replicate-mode"
+    paper: Literal["mode"] = Field("mode", description="The paper.")
+    budget: ModeSize = Field(default_factory=lambda data: SIZES[data["size"]], description=BUDGET)
+    novel: list[Name] = Field(default_factory=list, description="Novel domains, which no model is trained on.")
+    targets: list[Name] = Field(
+        min_length=2, max_length=2, description="The two training domains that models are adapted to."
+    )
+    retention: Name = Field(description="Training domain that the backbone knows and that must not be forgotten.")
+
+    @model_validator(mode="after")
+    def _of_these(self) -> ReplicateMode:
+        if not {*self.targets, self.retention} <= set(self.domains) or len({*self.targets, self.retention}) < 3:
+            names = ", ".join(self.domains)
+            raise ValueError(f"give two targets and another domain to retain, all of them training domains ({names})")
+        return self
+
+    @property
+    def known(self) -> list[str]:
+        """The domains that the backbone is trained on."""
+        return [domain for domain in self.domains if domain not in self.targets]
+
+    @property
+    def judged(self) -> list[str]:
+        """The texts of table 1: both targets, and what is retained."""
+        return [*self.targets, self.retention]
+
+    @property
+    def others(self) -> list[str]:
+        """The other domains that the backbone was trained on."""
+        return [domain for domain in self.known if domain != self.retention]
+
+    @property
+    def runs(self) -> list[ModeRun]:
+        return runs_of(self.name, self.seeds, shared_backbone=self.budget.shared_backbone)
+
+    @property
+    def arms(self) -> list[Arm]:
+        return [BACKBONE, *arms_of(self.budget)]
+
+    def own_options(self) -> list[str]:
+        return ["--targets", ",".join(self.targets), "--retention", self.retention]
+
+    def names(self) -> list[str]:
+        return [name for run in self.runs for name in run.names(arms_of(self.budget))]

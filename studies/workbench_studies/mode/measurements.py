@@ -5,16 +5,15 @@ Every arm is a single model, so nothing is mixed. An arm whose scores are not th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from engine.statistics.estimates import Estimate
 from workbench_studies.core.averages import Averages, Hits, Place
 from workbench_studies.core.measurements import Measurements, ScoredText, Scores
 from workbench_studies.core.verdicts import NEAR_CHANCE
+from workbench_studies.mode.arms import ReplicateMode
 from workbench_studies.mode.names import BACKBONE, Arm, trained_on
-from workbench_studies.mode.spec import ReplicateMode
 
 _ROUNDING = 1e-9  # between means of the same accuracies over different numbers of seeds
 
@@ -34,13 +33,9 @@ class ModeMeasurements(Measurements):
         """The accuracies, of which claims speak here."""
         return Averages(self.hits)
 
-    def accuracy(self, arm: Arm, domains: Sequence[str]) -> Estimate | None:
-        """The accuracy in %, averaged over domains and seeds."""
-        return self.estimate([arm], domains, lambda own: own)
-
-    def value_of(self, arm: Arm, domains: Sequence[str]) -> float | None:
-        """The same without its interval."""
-        result = self.accuracy(arm, domains)
+    def value_of(self, system: Hashable, domains: Sequence[str]) -> float | None:
+        """The average without its interval; `value` is a perplexity."""
+        result = self.average(system, domains)
         return result.value if result else None
 
     def parameters_of(self, arm: Arm) -> int | None:

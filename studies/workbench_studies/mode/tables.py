@@ -112,13 +112,13 @@ def _averages(measured: ModeMeasurements, arm: Arm) -> Row:
     """The columns of table 1: each domain, and their average."""
     judged = measured.subject.judged
     own = {on(domain): measured.value_of(arm, [domain]) for domain in judged}
-    return own | interval_columns(measured.accuracy(arm, judged), "average")
+    return own | interval_columns(measured.average(arm, judged), "average")
 
 
 def _on_second(measured: ModeMeasurements, arm: Arm) -> Row:
     """The columns of tables 2 and 3: the second target, and what is retained."""
     target, retained = measured.subject.judged[1:]
-    own = interval_columns(measured.accuracy(arm, [target]), on(target))
+    own = interval_columns(measured.average(arm, [target]), on(target))
     return own | {on(retained): measured.value_of(arm, [retained])}
 
 

@@ -20,8 +20,16 @@ from workbench.kinds.training.mixtures import AverageExperts, MakeMixture
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.requests import PlanStep
-from workbench_studies.cbtm.names import DENSE, DENSE_AT_LESS, Arm, CbtmRun, SmallerRun, shared, smaller_arms
-from workbench_studies.cbtm.spec import ReplicateCbtm
+from workbench_studies.cbtm.names import (
+    DENSE,
+    DENSE_AT_LESS,
+    Arm,
+    CbtmRun,
+    ReplicateCbtm,
+    SmallerRun,
+    shared,
+    smaller_arms,
+)
 from workbench_studies.papers.plan_steps import fresh_seed, imports_and_seeds, plan_step, scoring
 
 TASKS = "tasks"  # the key of a seed's few-shot classification

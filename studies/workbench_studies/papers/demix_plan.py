@@ -14,8 +14,7 @@ from workbench.kinds.analysis import MeasureOverlap
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.requests import PlanStep
-from workbench_studies.demix.names import METHODS, DemixRun
-from workbench_studies.demix.spec import ReplicateDemix
+from workbench_studies.demix.names import METHODS, DemixRun, ReplicateDemix
 from workbench_studies.papers.plan_steps import imports_and_seeds, plan_step, scoring
 
 

@@ -16,9 +16,8 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.mode import ComposeMode, TrainMode
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.requests import PlanStep
-from workbench_studies.mode.arms import STAGE_1, ModeSize, groups_of, seeds_of, single
+from workbench_studies.mode.arms import STAGE_1, ModeSize, ReplicateMode, groups_of, seeds_of, single
 from workbench_studies.mode.names import BACKBONE, Arm, ModeRun, trained_on
-from workbench_studies.mode.spec import ReplicateMode
 from workbench_studies.papers.plan_steps import imports_and_seeds, plan_step, scoring
 
 _EVALUATIONS = 10

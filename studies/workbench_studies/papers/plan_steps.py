@@ -20,7 +20,7 @@ from workbench.specs.base import Spec
 from workbench.specs.requests import PlanStep
 from workbench_studies.core.sizes import Run
 from workbench_studies.core.spec import Replicate
-from workbench_studies.mode.spec import ReplicateMode
+from workbench_studies.mode.arms import ReplicateMode
 
 
 def plan_step(run: Run, key: str, job: Spec, action: str) -> PlanStep:

@@ -15,8 +15,8 @@ from math import inf, isclose
 from typing import Any
 
 from engine.statistics.estimates import Estimate
+from workbench_studies.core.averages import CORRELATION, SHARE
 from workbench_studies.core.calibration import side_of
-from workbench_studies.core.correlations import CORRELATION, SHARE
 from workbench_studies.core.report import claim_name
 from workbench_studies.core.study import Study
 from workbench_studies.core.verdicts import (

@@ -34,18 +34,15 @@ from workbench.store import artifact_kinds
 from workbench.store.artifacts import register_artifact
 from workbench.store.storage import Storage
 from workbench_studies.cbtm.measurements import CbtmMeasurements, Grouping
-from workbench_studies.cbtm.names import MOE
-from workbench_studies.cbtm.spec import ReplicateCbtm
-from workbench_studies.core.curves import Curve
+from workbench_studies.cbtm.names import MOE, ReplicateCbtm
 from workbench_studies.core.findings import Circumstances, JobFacts, summary
 from workbench_studies.core.measurements import Scores, Stored
 from workbench_studies.core.spec import Replicate
 from workbench_studies.demix.measurements import DemixMeasurements
-from workbench_studies.demix.names import METHODS
-from workbench_studies.demix.spec import ReplicateDemix
-from workbench_studies.demix.specifications import TrainedModel
+from workbench_studies.demix.names import METHODS, ReplicateDemix
+from workbench_studies.demix.specifications import Curve, TrainedModel
+from workbench_studies.mode.arms import ReplicateMode
 from workbench_studies.mode.measurements import ModeMeasurements
-from workbench_studies.mode.spec import ReplicateMode
 from workbench_studies.papers.catalog import PAPERS, paper_of, plan
 from workbench_studies.papers.cbtm_plan import TASKS
 from workbench_studies.papers.plan_steps import tokens_of_update, tokens_per_step
