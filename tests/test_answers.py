@@ -34,7 +34,7 @@ FREE_FORM = {
         "engine.methods.parts.method:backbone_of",
         "engine.methods.joint_training:Recipe.from_json",
         "engine.methods.registry:method_of_card",
-        "engine.mixing.evidence:named",
+        "engine.mixing.evidence:name_of_reading",
         "engine.inference.scores:score_card",
         "engine.models.flops:Shape.of",
         "workbench.questions.calibration:names_evidence",

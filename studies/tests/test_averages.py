@@ -33,7 +33,7 @@ def correlated_world(trial: int, num_documents: Sequence[int], blocks: int = 256
 
 def coverage(num_documents: Sequence[int], trials: int = 200) -> float:
     """How often the interval of a difference holds the truth."""
-    domains, hits = [str(place) for place in range(len(num_documents))], 0
+    domains, hits = [str(number) for number in range(len(num_documents))], 0
     for trial in range(trials):
         result = Averages(correlated_world(trial, num_documents), num_draws=400).difference("a", "b", domains)
         assert result is not None
@@ -56,7 +56,7 @@ def test_blocks_taken_for_documents_would_cover_far_too_seldom() -> None:
             place: Loss(one.totals_N, one.tokens_N, np.arange(len(one.totals_N)))
             for place, one in correlated_world(trial, FEW).items()
         }
-        result = Averages(losses, num_draws=400).difference("a", "b", [str(place) for place in range(len(FEW))])
+        result = Averages(losses, num_draws=400).difference("a", "b", [str(number) for number in range(len(FEW))])
         assert result is not None
         hits += result.low <= TRUTH <= result.high
     assert hits / 100 < 0.7
@@ -194,7 +194,7 @@ def counted(table: Floats) -> Counted:
 def test_halves_share_no_document_and_leave_none_out() -> None:
     loss = Loss(np.arange(6.0), np.ones(6), np.array([4, 4, 7, 9, 9, 12]))
     halves = [loss.half(which) for which in range(2)]
-    assert [one.documents_N.tolist() for one in halves if one] == [[4, 4, 9, 9], [7, 12]]
+    assert [halve.documents_N.tolist() for halve in halves if halve] == [[4, 4, 9, 9], [7, 12]]
     single = Loss(np.arange(3.0), np.ones(3), np.zeros(3, dtype=int))
     assert [one.totals_N.tolist() for which in range(2) if (one := single.half(which))] == [[0.0, 2.0], [1.0]]
     assert Loss(np.ones(1), np.ones(1), np.zeros(1, dtype=int)).half(1) is None
@@ -206,7 +206,7 @@ def test_halves_of_accuracies_are_of_the_documents_that_halves_of_losses_are() -
     halves = [Averages({("a", 0, "law"): hits}).half(which) for which in range(2)]
     result = [half.measured["a", 0, "law"] for half in halves]
     losses = [Loss(np.arange(6.0), np.full(6, 8.0), of_N).half(which) for which in range(2)]
-    assert [one.documents_N.tolist() for one in result] == [one.documents_N.tolist() for one in losses if one]
+    assert [one.documents_N.tolist() for one in result] == [loss.documents_N.tolist() for loss in losses if loss]
     assert [half.average("a", ["law"]).value for half in halves] == [(0 + 1 + 3 + 4) / 32, (2 + 5) / 16]
     assert Averages({("a", 0, "law"): Hits(np.ones(1), np.ones(1), np.zeros(1, dtype=int))}).half(1).measured == {}
 

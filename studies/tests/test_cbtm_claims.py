@@ -149,7 +149,7 @@ def test_what_turns_round_turns_its_claim(changed: Mapping[System, float], where
 )
 def test_who_is_right_more_often_is_judged_over_draws(changed: dict[tuple[str, int | None], float], where: str) -> None:
     verdicts = {one.claim.sentence: one for one in judge(evidence_of({}, None, answers({**RIGHT, **changed})))}
-    failed = [one for one in verdicts.values() if one.mark in FAILED]
+    failed = [verdict for verdict in verdicts.values() if verdict.mark in FAILED]
     assert [one.claim.where for one in failed] == [where]
     assert all(one.unit == "percentage points" for one in failed)
 
@@ -255,7 +255,7 @@ def test_the_operations_of_both_shapes_stand_beside_their_perplexities() -> None
 def test_equal_numbers_of_clusters_are_seldom_called_too_many() -> None:
     """One in forty may look so by chance; with the best chosen in every draw anew it is one in ten here."""
     alike = {System(balanced(n)): 3.0 for n in SUBJECT.budget.clusters}
-    result = [verdict_of("too-many", evidence_of(losses_of(alike, DOMAINS, chance=one))) for one in range(120)]
+    result = [verdict_of("too-many", evidence_of(losses_of(alike, DOMAINS, chance=number))) for number in range(120)]
     above = sum(verdict.estimate is not None and verdict.estimate.low > 0 for verdict in result)
     assert above <= 5
 
@@ -267,8 +267,8 @@ def test_equal_numbers_of_clusters_are_seldom_reported_to_grow_with_the_tokens()
     less = {System(balanced(n, at_less=True)): 3.3 + 0.1 * (n > 1) for n in numbers}
     full = {System(balanced(n)): 3.0 for n in numbers}
     result = [
-        verdict_of("best-grows", replace(evidence_of(losses_of(less | full, DOMAINS, chance=one)), subject=subject))
-        for one in range(120)
+        verdict_of("best-grows", replace(evidence_of(losses_of(less | full, DOMAINS, chance=number)), subject=subject))
+        for number in range(120)
     ]
     assert sum(verdict.mark == REPRODUCED for verdict in result) <= 5
 
@@ -300,9 +300,9 @@ def test_labels_of_texts_that_were_cut_are_drawn_by_full_texts() -> None:
     assert widths[1] > 2 * widths[0]
 
 
-def _wholes(one: Grouping) -> Ints:
+def _wholes(grouping: Grouping) -> Ints:
     """Fifty neighbours of one label and cluster are one text."""
-    order = np.lexsort((one.clusters_D, one.labels_D, one.is_held_out_D))
+    order = np.lexsort((grouping.clusters_D, grouping.labels_D, grouping.is_held_out_D))
     wholes_D = np.empty_like(order)
     wholes_D[order] = order[np.arange(len(order)) // 50 * 50]
     return wholes_D
@@ -326,7 +326,7 @@ def test_accuracies_stand_beside_the_papers_and_tasks_beside_their_clusters() ->
 def test_one_out_of_domain_expert_that_wins_in_one_cluster_of_one_seed_breaks_the_diagonal() -> None:
     losses = homes(2.5, 3.0)
     assert verdict_of("own-expert", evidence_of(losses)).mark == REPRODUCED
-    broken = {**losses, **{place: one for place, one in homes(2.5, 3.0, {(1, 3): 2.4}).items() if place[1] == 1}}
+    broken = {**losses, **{place: home for place, home in homes(2.5, 3.0, {(1, 3): 2.4}).items() if place[1] == 1}}
     verdict = verdict_of("own-expert", evidence_of(broken))
     assert verdict.mark == CONTRADICTED
     assert verdict.ours.startswith("7 of 8 clusters of all seeds")

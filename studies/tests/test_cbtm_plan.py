@@ -92,7 +92,7 @@ def test_every_arm_has_a_model_of_each_domain_and_mixes_them_by_its_clustering()
                 assert training == replace(SPEC.budget.training, seed=int(run[1]), **sizes)
                 domain_of[step.spec.expert] = (within(run, domain), *sizes.values())
             case MakeMixture(experts=experts, clustering=clustering):
-                domains, num_steps, sequences = zip(*(domain_of[one] for one in experts), strict=True)
+                domains, num_steps, sequences = zip(*(domain_of[expert] for expert in experts), strict=True)
                 (num_steps,), (sequences,) = set(num_steps), set(sequences)
                 result[step.key] = (list(domains), clustering and within(run, clustering), num_steps, sequences)
     assert result == in_every_run(ARMS)
@@ -116,7 +116,7 @@ def test_what_is_no_cluster_model_is_made_of_the_full_text_and_the_main_arm() ->
                     SPEC.budget.moe,
                 )
                 assert list(step.spec.experts) == [f"{step.spec.name}/moe"]
-                result[step.key] = (within(run, of), [within(run, one) for one in domains], training.num_steps)
+                result[step.key] = (within(run, of), [within(run, domain) for domain in domains], training.num_steps)
             case AverageExperts(experts=experts) | Classify(experts=experts):
                 result[step.key] = tuple(within(run, one) for one in experts)
                 if isinstance(step.spec, AverageExperts):

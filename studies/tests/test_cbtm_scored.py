@@ -160,9 +160,9 @@ def test_the_pieces_of_a_document_are_one_and_full_documents_stay_what_they_are(
 ) -> None:
     stored = np.repeat(np.arange(5), 2)  # two blocks of each row of the split
     assert documents(measured(scores, distances)) == stored.tolist()
-    complete = {key: replace(one, wholes_D=np.arange(5)) for key, one in scores.items()}
+    complete = {key: replace(score, wholes_D=np.arange(5)) for key, score in scores.items()}
     assert documents(measured(complete, distances)) == stored.tolist()
-    cut = {key: replace(one, wholes_D=np.array([0, 1, 0, 0, 1])) for key, one in scores.items()}
+    cut = {key: replace(score, wholes_D=np.array([0, 1, 0, 0, 1])) for key, score in scores.items()}
     result = measured(cut, distances)
     assert documents(result) == [0, 0, 1, 1, 0, 0, 0, 0, 1, 1]
     assert [row["test documents"] for row in text_rows(result)] == [2, 2, 2]
@@ -210,7 +210,7 @@ def test_the_calibrated_reading_is_fitted_on_dev_text_of_the_training_domains(
 def test_without_dev_scores_there_is_no_calibrated_reading(
     scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]
 ) -> None:
-    tests = {key: one for key, one in scores.items() if key[2] == "test"}
+    tests = {key: score for key, score in scores.items() if key[2] == "test"}
     result = measured(tests, distances)
     assert result.fits == {}
     assert not [system for system, _, _ in result.losses if system == System(MAIN, "calibrated")]

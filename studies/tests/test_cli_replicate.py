@@ -123,7 +123,9 @@ def test_which_domains_are_adapted_to_and_which_is_retained_can_be_chosen(
     ask(capsys, "mode", str(folder), "--size", "smoke", "--seeds", "1")
     ask(capsys, "mode", str(folder), "--size", "smoke", "--seeds", "1", "--name", "two", "--targets", "sea,books")
     with reading() as session:
-        result = {one.name: (one.targets, one.retention) for one in replications(session)}
+        result = {
+            replication.name: (replication.targets, replication.retention) for replication in replications(session)
+        }
     assert result == {"mode-smoke": (["cs", "law"], "books"), "two": (["sea", "books"], "cs")}
     ask(capsys, "mode", str(folder), "--size", "tiny", "--name", "cut", "--targets", "sea,law", "--retention", "cs")
     with reading() as session:
@@ -266,7 +268,7 @@ def test_a_plan_counts_the_documents_of_novel_files_as_they_will_be_cut_and_the_
     pace = Pace(1000.0, 4000.0, 2.0, 10_000, "cpu")
 
     def few(spec: Replicate) -> dict[str, int]:
-        return {one.domain: one.about for one in forecast(spec, pace).few_documents}
+        return {document.domain: document.about for document in forecast(spec, pace).few_documents}
 
     demix = new_spec("demix", "plan", "tiny", 1, folder=folder)
     assert few(demix) == {"poems": 0, "half": 30}

@@ -10,7 +10,7 @@ from workbench_studies.core.verdicts import is_below
 
 
 def report(name: str, **claims: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "paper": "demix", "claims": [one | {"sentence": key} for key, one in claims.items()]}
+    return {"name": name, "paper": "demix", "claims": [claim | {"sentence": key} for key, claim in claims.items()]}
 
 
 def test_flips_and_moves_are_named_and_single_claims_counted() -> None:

@@ -217,7 +217,7 @@ def test_the_lead_that_is_shown_is_the_least_certain_one_not_the_smallest() -> N
 @pytest.mark.parametrize(("slope", "mark"), [(-1.0, REPRODUCED), (1.0, CONTRADICTED)])
 def test_affinity_goes_with_overlap_only_where_it_does(slope: float, mark: Mark) -> None:
     draw, domains = np.random.default_rng(3), (*DOMAINS, "news", "music")
-    overlap = {(one, other): 1.0 for one in domains for other in domains}
+    overlap = {(domain, other): 1.0 for domain in domains for other in domains}
     for place, one in enumerate(domains):
         for other in domains[place + 1 :]:
             overlap[one, other] = overlap[other, one] = float(draw.uniform(0.1, 0.5))
@@ -255,7 +255,7 @@ def beliefs(own: float, blocks: int = 100, num_documents: int = 25) -> dict[tupl
 def test_the_own_expert_must_have_the_highest_posterior_on_every_domain() -> None:
     assert verdict_on(evidence_of({}, beliefs=beliefs(0.7)), "own-posterior") == REPRODUCED
     assert verdict_on(evidence_of({}, beliefs=beliefs(0.2)), "own-posterior") == CONTRADICTED
-    weak = beliefs(0.7) | {key: one for key, one in beliefs(0.1).items() if key[1] == "sea"}
+    weak = beliefs(0.7) | {key: belief for key, belief in beliefs(0.1).items() if key[1] == "sea"}
     assert verdict_on(evidence_of({}, beliefs=weak), "own-posterior") == CONTRADICTED
 
 
@@ -347,7 +347,7 @@ def test_removal_is_judged_on_the_domains_that_were_retrained_without() -> None:
     modes: tuple[Variant, ...] = ("cached", "minus expert", "minus domain")
     names = [system(mode, PAPER) for mode in modes]
     losses = losses_of(dict(zip(names, (3.0, 3.3, 3.4), strict=True)), DOMAINS)
-    losses = {place: one for place, one in losses.items() if place[0] != names[2] or place[1:] == (0, "law")}
+    losses = {place: loss for place, loss in losses.items() if place[0] != names[2] or place[1:] == (0, "law")}
     result = verdicts_of(evidence_of(losses, removed=["law"]))
     assert result["without-expert"].mark == result["without-domain"].mark == REPRODUCED
     assert verdicts_of(evidence_of(losses))["without-domain"].mark == UNTESTABLE

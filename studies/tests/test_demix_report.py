@@ -127,7 +127,7 @@ def test_a_crossing_and_its_absence_are_reported_in_words() -> None:
 
 
 def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:
-    nats = {DENSE: 3.0, NAIVE: 3.2} | {system("uniform", one): 4.2 for one in READINGS}
+    nats = {DENSE: 3.0, NAIVE: 3.2} | {system("uniform", reading): 4.2 for reading in READINGS}
     losses = losses_of(nats, DOMAINS)
     losses |= losses_of({DENSE: 4.0, system("uniform", PAPER): 4.2, system("uniform", CODE): 3.8}, NOVEL)
     output = {claim["sentence"]: " ".join(reasons) for claim, reasons in not_reproduced(findings(losses), reasons)}
@@ -138,7 +138,9 @@ def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:
 
 
 def test_what_an_expert_sees_is_one_guess_that_names_the_claims_against_models_that_see_all_text() -> None:
-    nats = {DENSE: 3.0, System("domain-token"): 3.1, NAIVE: 3.2} | {system("cached", one): 3.3 for one in READINGS}
+    nats = {DENSE: 3.0, System("domain-token"): 3.1, NAIVE: 3.2} | {
+        system("cached", reading): 3.3 for reading in READINGS
+    }
     result = findings(losses_of(nats, DOMAINS))
     (guess,) = few_tokens(result)
     assert guess.startswith("Guess: few tokens, for claims 1, 2 and 5. ")
@@ -146,7 +148,7 @@ def test_what_an_expert_sees_is_one_guess_that_names_the_claims_against_models_t
     assert "overtakes +Domain-token" in guess
     assert markdown(result).count("share of the text") == 1
     assert not any("share of the text" in " ".join(why) for _, why in not_reproduced(result, reasons))
-    nats |= {NAIVE: 2.8} | {system("cached", one): 2.8 for one in READINGS}
+    nats |= {NAIVE: 2.8} | {system("cached", reading): 2.8 for reading in READINGS}
     assert list(few_tokens(findings(losses_of(nats, DOMAINS)))) == []
 
 

@@ -108,7 +108,8 @@ def shortened(scores: dict[ScoreKey, Stored], domain: str, num_tokens: int) -> d
             path = one.kept.folder / "logprobs.npy"
             np.save(path, np.load(path)[:num_tokens])
     return {
-        key: replace(one, num_tokens=num_tokens) if key[1:] == (domain, "dev") else one for key, one in scores.items()
+        key: replace(score, num_tokens=num_tokens) if key[1:] == (domain, "dev") else score
+        for key, score in scores.items()
     }
 
 
@@ -165,9 +166,9 @@ def test_hits_are_read_beside_the_scores_and_are_none_where_they_were_not_counte
 
 def poisoned(scores: dict[ScoreKey, Stored], domain: str, split: str) -> None:
     """Reverses which expert is better on a text."""
-    for (_, name, where), one in scores.items():
+    for (_, name, where), score in scores.items():
         if (name, where) == (domain, split):
-            path = one.kept.folder / "logprobs.npy"
+            path = score.kept.folder / "logprobs.npy"
             np.save(path, (-8 - np.load(path)).astype(np.float32))
 
 
@@ -215,8 +216,8 @@ def test_dev_text_of_training_domains_is_read_by_the_fit(scores: dict[ScoreKey, 
     assert measured(scores).fits != before.fits
 
 
-def same(one: DemixMeasurements, other: DemixMeasurements, name: System, domain: str) -> bool:
-    return one.losses[name, 0, domain].totals_N.tolist() == other.losses[name, 0, domain].totals_N.tolist()
+def same(measurements: DemixMeasurements, other: DemixMeasurements, name: System, domain: str) -> bool:
+    return measurements.losses[name, 0, domain].totals_N.tolist() == other.losses[name, 0, domain].totals_N.tolist()
 
 
 def test_with_dev_text_of_one_domain_nothing_is_calibrated(scores: dict[ScoreKey, Stored]) -> None:

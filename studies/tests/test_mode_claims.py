@@ -160,7 +160,7 @@ def test_equal_models_seldom_differ_by_the_best_of_several() -> None:
 
 def test_the_best_of_several_is_chosen_in_the_seeds_that_all_of_them_have() -> None:
     hits = hits_of({RANKS[8]: (40, 40, 40), RANKS[16]: (45, 45, 45), SHAPES[3, 2]: (42, 42, 42)})
-    for place in [place for place in hits if place[1] == 1]:  # a seed in which all do better, and one has no score
+    for place in [hit for hit in hits if hit[1] == 1]:  # a seed in which all do better, and one has no score
         more = replace(hits[place], totals_N=hits[place].totals_N * 1.5)
         hits |= {place: more} if place[0] != RANKS[16] else {}
     del hits[RANKS[16], 1, "law"]

@@ -24,7 +24,7 @@ def write(folder: Path, groups: dict[str, list[str | None]]) -> list[str]:
     written = []
     for split in SPLITS:
         rows = groups.get(split, [])
-        ids = sorted(hashlib.sha256(f"{folder}{split}{place}".encode()).hexdigest() for place in range(len(rows)))
+        ids = sorted(hashlib.sha256(f"{folder}{split}{number}".encode()).hexdigest() for number in range(len(rows)))
         with Table(folder / f"{split}.parquet") as table:
             for id, group in zip(ids, rows, strict=True):
                 table.add({"id": id, "text": "", "source": "", "group": group})

@@ -170,7 +170,9 @@ def test_asking_again_adds_no_job_and_more_seeds_keep_those_there_are(any_spec: 
     assert set(first[:-1]) < set(more)
     assert first[-1] not in more  # a report on three seeds is another report
     with reading() as session:
-        assert [(one.paper, one.seeds) for one in replications(session)] == [(any_spec.paper, 3)]
+        assert [(replication.paper, replication.seeds) for replication in replications(session)] == [
+            (any_spec.paper, 3)
+        ]
         assert len(jobs_of(session, any_spec)) == len(first)
 
 

@@ -81,7 +81,10 @@ def test_two_papers_cannot_share_a_name(job_spec: ReplicateCbtm) -> None:
         new_spec("demix", "rep", "smoke", 2, domains=["law", "sea"], novel=["tweets"])
     submit_replication(new_spec("demix", "other", "smoke", 1, domains=["law", "sea"], novel=["tweets"]))
     with reading() as session:
-        assert {(one.name, one.paper) for one in replications(session)} == {("rep", "cbtm"), ("other", "demix")}
+        assert {(replication.name, replication.paper) for replication in replications(session)} == {
+            ("rep", "cbtm"),
+            ("other", "demix"),
+        }
 
 
 @pytest.mark.parametrize("letters", range(50, 61))

@@ -42,7 +42,7 @@ def estimates(num_seeds: int, ratio: float, shift: float = 0.0) -> list[Estimate
 
 def marks(num_seeds: int, ratio: float, shift: float = 0.0) -> list[Mark]:
     """The marks of claims that the mean is below 0."""
-    return [is_below(CLAIM, one).mark for one in estimates(num_seeds, ratio, shift)]
+    return [is_below(CLAIM, estimate).mark for estimate in estimates(num_seeds, ratio, shift)]
 
 
 def rate(num_seeds: int, ratio: float) -> float:
@@ -52,7 +52,7 @@ def rate(num_seeds: int, ratio: float) -> float:
 
 def missed(num_seeds: int, ratio: float) -> float:
     """The intervals that do not hold the true mean, in %."""
-    return 100 * sum(not one.low <= 0 <= one.high for one in estimates(num_seeds, ratio)) / TRIALS
+    return 100 * sum(not estimate.low <= 0 <= estimate.high for estimate in estimates(num_seeds, ratio)) / TRIALS
 
 
 @pytest.mark.parametrize("ratio", RATIOS)

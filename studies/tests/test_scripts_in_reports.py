@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_none_runs_in_a_report(window: Window, tmp_path: Path) -> None:
-    jobs = tuple(JobFacts(one, "evaluate", "failed", 1.0) for one in PAYLOADS)
+    jobs = tuple(JobFacts(payload, "evaluate", "failed", 1.0) for payload in PAYLOADS)
     results = findings(losses_of({NAIVE: 3.0, DENSE: 3.2}, DOMAINS), training("demix", 0, 3.0, 2.5), jobs=jobs)
     report = tmp_path / "report.html"
     report.write_text(report_page(_renamed(results, dict(zip(DOMAINS, PAYLOADS[20:], strict=False)))), encoding="utf-8")

@@ -56,14 +56,22 @@ def test_a_sentence_that_cannot_be_tested_is_a_claim_that_is_not_testable_here(p
 @pytest.mark.parametrize("paper", PAPERS)
 def test_each_sentence_appears_once_and_in_one_form(paper: str) -> None:
     sentences = PAPERS[paper]
-    for parts in ([one.key for one in sentences], [plain(one.quote) for one in sentences]):
+    for parts in ([sentence.key for sentence in sentences], [plain(sentence.quote) for sentence in sentences]):
         assert len(set(parts)) == len(parts)
-    assert not [(one.key, other.key) for one in sentences for other in sentences if one != other and _holds(one, other)]
-    assert all(one.where and one.quote == one.quote.strip() and len(one.quote) < 200 for one in sentences)
+    assert not [
+        (sentence.key, other.key)
+        for sentence in sentences
+        for other in sentences
+        if sentence != other and _holds(sentence, other)
+    ]
+    assert all(
+        sentence.where and sentence.quote == sentence.quote.strip() and len(sentence.quote) < 200
+        for sentence in sentences
+    )
 
 
-def _holds(one: Sentence, other: Sentence) -> bool:
-    return f" {plain(other.quote)} " in f" {plain(one.quote)} "
+def _holds(sentence: Sentence, other: Sentence) -> bool:
+    return f" {plain(other.quote)} " in f" {plain(sentence.quote)} "
 
 
 @pytest.mark.parametrize("paper", PAPERS)

@@ -131,6 +131,6 @@ def test_every_button_of_the_page_has_a_command_and_is_disabled_for_a_viewer() -
     calls = {label_of(call): call for call in calls_in(Path(PAGE.script).read_text("utf-8"), STREAMLIT)}
     commands = {"Reproduce {…}": "demix", "Resume": "demix", "Write a partial report": "report", "label": "show"}
     assert calls.keys() == commands.keys()
-    assert {is_command(CommandTable(), f"replicate {one}") for one in commands.values()} == {True}
+    assert {is_command(CommandTable(), f"replicate {command}") for command in commands.values()} == {True}
     changing = [call for label, call in calls.items() if label != "label"]  # that one only downloads
-    assert all(any("cannot_change()" in ast.unparse(one.value) for one in call.keywords) for call in changing)
+    assert all(any("cannot_change()" in ast.unparse(keyword.value) for keyword in call.keywords) for call in changing)

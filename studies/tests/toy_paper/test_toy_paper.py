@@ -27,18 +27,18 @@ def judged(nats: Mapping[str, float]) -> list[Verdict]:
 def test_each_claim_is_judged_in_each_case_that_it_is_stated_for() -> None:
     larger, *steps, _, _, faster = judged({"1M": 4.0, "1.5M": 3.9, "2M": 3.0})
     assert (larger.mark, larger.claim.sentence) == (REPRODUCED, "the 2M model has less perplexity than the 1M one")
-    assert [(one.claim.id, one.claim.sentence) for one in steps] == [("close", "a step costs less than 1 %")] * 2
+    assert [(step.claim.id, step.claim.sentence) for step in steps] == [("close", "a step costs less than 1 %")] * 2
     assert (faster.mark, faster.why) == (UNTESTABLE, "Needs a GPU.")
 
 
 def test_claims_that_differ_by_a_value_are_rows_and_need_an_arm_that_a_replication_may_lack() -> None:
     rows = [one for one in judged({}) if one.claim.where == "Table 2"]
-    assert [one.claim.id for one in rows] == ["faster-on-gpu", "better-on-gpu"]
-    assert [one.claim.sentence for one in rows] == [
+    assert [row.claim.id for row in rows] == ["faster-on-gpu", "better-on-gpu"]
+    assert [row.claim.sentence for row in rows] == [
         "on a GPU the 2M model is quicker",
         "on a GPU the 2M model is better",
     ]
-    assert {(one.mark, one.why) for one in rows} == {(UNTESTABLE, "Needs a GPU.")}
+    assert {(row.mark, row.why) for row in rows} == {(UNTESTABLE, "Needs a GPU.")}
 
 
 def test_a_sentence_has_the_marks_of_the_claims_that_it_names_whatever_their_words() -> None:

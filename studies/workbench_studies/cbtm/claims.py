@@ -244,13 +244,13 @@ def lies_in_one_cluster(case: CbtmCase, claim: Claim, options: Options) -> Verdi
     if not groupings:
         return untestable(claim)
     pick, is_so, name = (np.max, is_above, "most") if options["most"] else (np.min, is_below, "least")
-    tables = [one.counted for one in groupings]
+    tables = [grouping.counted for grouping in groupings]
     shares = estimate_counts(
         case.measured.resampled.draws,
         tables,
         lambda counts: np.asarray(pick(counts.max(-1) / np.maximum(counts.sum(-1), 1), axis=-1)),
     )
-    ours = f"normalised mutual information {', '.join(f'{one.information:.2f}' for one in groupings)}"
+    ours = f"normalised mutual information {', '.join(f'{grouping.information:.2f}' for grouping in groupings)}"
     return is_so(claim, shares, 0.5, ours=ours, unit=f"of the label that lies {name} in one cluster")
 
 

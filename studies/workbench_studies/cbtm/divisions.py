@@ -57,7 +57,9 @@ def by_division(measured: CbtmMeasurements) -> dict[str, list[Row]]:
 
 def held_out(measured: CbtmMeasurements) -> list[Counted]:
     """The held-out documents of each seed by balanced and unbalanced cluster [B, U]."""
-    balanced_ones, unbalanced = (measured.groupings_of(measured.subject.ablated(one)) for one in _DIVISIONS[::2])
+    balanced_ones, unbalanced = (
+        measured.groupings_of(measured.subject.ablated(division)) for division in _DIVISIONS[::2]
+    )
     tables = []
     for seed in sorted(balanced_ones.keys() & unbalanced.keys()):
         one, other = balanced_ones[seed], unbalanced[seed]
@@ -95,5 +97,5 @@ def _labels(measured: CbtmMeasurements) -> Row | None:
     return {
         "labels": list(groupings[0].labels),
         "shares": shares_LK.round(4).tolist(),
-        "information": [one.information for one in groupings],
+        "information": [grouping.information for grouping in groupings],
     }

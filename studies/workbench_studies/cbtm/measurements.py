@@ -83,7 +83,7 @@ class CbtmMeasurements(Measurements):
 
     def groupings_of(self, arm: Arm) -> dict[int, Grouping]:
         """The clustering of an arm of every seed that has it, by seed."""
-        return {seed: one for (seed, name), one in sorted(self.groupings.items()) if name == arm.clustering}
+        return {seed: grouping for (seed, name), grouping in sorted(self.groupings.items()) if name == arm.clustering}
 
     def perplexity(self, system: System, *, with_novel: bool = True) -> Row:
         """The average over training domains with its interval, and that over novel ones, as columns."""
@@ -93,7 +93,7 @@ class CbtmMeasurements(Measurements):
     def against(self, lower: Hashable, higher: Hashable, domains: Sequence[str]) -> str:
         """As in other papers, but each average over its own seeds: a mixture of experts has fewer."""
         values = [self.value(one, domains) for one in (lower, higher)]
-        return " against ".join(f"{one:.2f}" for one in values if one is not None)
+        return " against ".join(f"{value:.2f}" for value in values if value is not None)
 
     def measure(self, scores: Scores, distances: Mapping[DistanceKey, Stored]) -> Iterator[str]:
         """Adds what the scores give; says after each seed and text where it is."""

@@ -270,12 +270,12 @@ def correlation_of_pairs(tables_SDD: ArrayLike, other_DD: ArrayLike, *, num_draw
     shuffled_RC = other[orders_RD[:, :, None], orders_RD[:, None, :]][:, away]
     low, high = middle(_centre(shuffled_RC) @ _centre(mean_C))
     r = _pearson(mean_C, other[away])
-    by_seed = tuple(_pearson(one[away], other[away]) for one in tables)
+    by_seed = tuple(_pearson(table[away], other[away]) for table in tables)
     return Estimate(r, max(-1.0, r - high), min(1.0, r - low), by_seed).over_seeds(CORRELATION)
 
 
-def _pearson(one: ArrayLike, other: ArrayLike) -> float:
-    return float(_centre(one) @ _centre(other))
+def _pearson(like: ArrayLike, other: ArrayLike) -> float:
+    return float(_centre(like) @ _centre(other))
 
 
 def _centre(values: ArrayLike) -> NDArray[Any]:

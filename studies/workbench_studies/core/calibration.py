@@ -91,6 +91,6 @@ def comparison(measured: Measurements, own: Hashable, other: Hashable, domains: 
 
 def side_of(*estimates: Estimate) -> str:
     """`less` or `more` perplexity if the intervals and every seed say so, in perplexity and in %, else `undecided`."""
-    if all(max(one.high, *one.by_seed) < 0 for one in estimates):
+    if all(max(estimate.high, *estimate.by_seed) < 0 for estimate in estimates):
         return "less"
-    return "more" if all(min(one.low, *one.by_seed) > 0 for one in estimates) else "undecided"
+    return "more" if all(min(estimate.low, *estimate.by_seed) > 0 for estimate in estimates) else "undecided"

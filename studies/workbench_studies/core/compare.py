@@ -40,12 +40,12 @@ def compare(first: Findings, second: Findings) -> Comparison:
     """Compares the claims by where they stand and what they say."""
     ours, theirs = ({(one["where"], one["sentence"]): one for one in of["claims"]} for of in (first, second))
     moves = [_move(claim, theirs[key]) for key, claim in ours.items() if key in theirs]
-    flipped = [one for one in moves if one.marks[0] != one.marks[1]]
+    flipped = [move for move in moves if move.marks[0] != move.marks[1]]
     return Comparison(
         (first["name"], second["name"]),
         (first["paper"], second["paper"]),
         flipped,
-        [one for one in moves if one not in flipped],
+        [move for move in moves if move not in flipped],
         [": ".join(key) for key in ours if key not in theirs],
         [": ".join(key) for key in theirs if key not in ours],
     )
@@ -69,7 +69,7 @@ def _move(one: Mapping[str, Any], other: Mapping[str, Any]) -> ClaimMove:
 def compare_words(comparison: Comparison) -> str:
     """`2 of 33 marks differ; 5 of 25 estimates moved out of their first interval.`"""
     moves = [*comparison.flipped, *comparison.same]
-    measured = [one for one in moves if one.moved is not None]
+    measured = [move for move in moves if move.moved is not None]
     sentence = f"{len(comparison.flipped)} of {len(moves)} marks differ; {sum(one.is_outside for one in measured)} of "
     sentence += f"{len(measured)} estimates moved out of their first interval."
     if single := len(comparison.only_first) + len(comparison.only_second):

@@ -110,7 +110,7 @@ def logarithmic(drawn: go.Figure, values: Iterable[float]) -> None:
     else:
         step = 10.0 ** math.floor(math.log10(max(high - low, low / 100)))
         ticks = [step * number for number in range(math.floor(low / step), math.ceil(high / step) + 1)]
-    drawn.update_yaxes(type="log", tickvals=[one for one in ticks if low / 2 < one < 2 * high], tickformat=",~r")
+    drawn.update_yaxes(type="log", tickvals=[tick for tick in ticks if low / 2 < tick < 2 * high], tickformat=",~r")
 
 
 _WIDE = 4  # times: over less, 1, 2, 5, 10 … are too few ticks

@@ -81,7 +81,7 @@ def place_of(claim: Mapping[str, Any]) -> Place | None:
         sign = 1 if side == "above" else -1
         ends = [sign * (value - border), *sorted((sign * (low - border), sign * (high - border)))]
     scale = max(map(abs, ends)) or 1.0
-    return Place(*(one / scale for one in ends))
+    return Place(*(end / scale for end in ends))
 
 
 def forest_words(findings: Findings) -> str:

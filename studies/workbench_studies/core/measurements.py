@@ -143,7 +143,7 @@ class ScoredText:
         from engine.inference.scores import block_documents, open_scores
 
         matches = [self.scores.get((expert, self.domain, split)) for expert in experts]
-        stored = [one for one in matches if one is not None]
+        stored = [match for match in matches if match is not None]
         if len(stored) < len(matches) or not stored or len({one.num_tokens for one in stored}) > 1:
             return None
         if stored[0].num_tokens < self.size.block_size:

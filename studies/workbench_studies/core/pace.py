@@ -49,7 +49,7 @@ def measure_pace(config: ModelConfig, vocab_size: int, block_size: int, device: 
 
     clock = time.process_time if place.type == "cpu" else time.perf_counter
     rates = [tokens_BT.numel() / _seconds(work, clock) for work in (train, score)]
-    num_parameters = sum(one.numel() for one in model.parameters())
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
     return Pace(rates[0], rates[1], _start_seconds(), num_parameters, str(place))
 
 

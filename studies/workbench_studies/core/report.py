@@ -227,7 +227,7 @@ def headline(findings: Findings) -> str:
 
 
 def each_seed(values: Sequence[float | None]) -> str:
-    return ", ".join("—" if one is None else f"{one:+.2f}" for one in values) or "—"
+    return ", ".join("—" if value is None else f"{value:+.2f}" for value in values) or "—"
 
 
 _FORMATS: Mapping[str, Callable[[Any], str]] = {"seeds": each_seed, "number": "{:g}".format}

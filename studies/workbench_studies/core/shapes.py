@@ -92,7 +92,7 @@ def leads_everywhere(
 def _least_lead(measured: Measurements, own: Hashable, others: Sequence[Hashable], domain: str) -> Estimate | None:
     """How much less perplexity a system has than the one against which that is least certain, in %."""
     changes = [measured.change(own, one, [domain]) for one in others]
-    known = [one for one in changes if one is not None]
+    known = [change for change in changes if change is not None]
     return max(known, key=lambda one: one.high) if known and len(known) == len(changes) else None
 
 

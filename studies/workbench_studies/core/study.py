@@ -70,7 +70,10 @@ class DeclaredClaim:
 
     def claim(self, words: Mapping[str, object]) -> Claim:
         """The claim of a replication, with these values in the place of their names."""
-        named = {name: words.get(one, one) if isinstance(one, str) else one for name, one in self.options.items()}
+        named = {
+            name: words.get(option, option) if isinstance(option, str) else option
+            for name, option in self.options.items()
+        }
         words = {**named, **words}
         filled = {name: getattr(self, name).format_map(words) for name in _FILLED}
         return Claim(**filled, topics=self.topics, id=self.id)
@@ -143,7 +146,7 @@ class Study:
 
     def listed(self, verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
         """Every sentence with the marks of the claims that judge it, or why there are none."""
-        rows = [(one.claim.id, one.claim.where, one.claim.sentence, one.mark) for one in verdicts]
+        rows = [(verdict.claim.id, verdict.claim.where, verdict.claim.sentence, verdict.mark) for verdict in verdicts]
         return [
             asdict(one)
             | {
@@ -164,8 +167,8 @@ def read_study(module: str) -> Study:
     claims = (table | row for table in tables.get("claim", ()) for row in table.pop("rows", ({},)))
     sentences = ({**one, "why": reasons.get(one.get("why"), one.get("why", ""))} for one in tables["sentence"])
     return Study(
-        tuple(_declared(one, words) for one in claims),
-        tuple(Sentence(**{**one, "judged_by": tuple(one.get("judged_by", ()))}) for one in sentences),
+        tuple(_declared(claim, words) for claim in claims),
+        tuple(Sentence(**{**sentence, "judged_by": tuple(sentence.get("judged_by", ()))}) for sentence in sentences),
         reasons,
     )
 

@@ -94,7 +94,7 @@ def _modes(findings: Findings) -> Chart | None:
     }
     add_lines(drawn, moved, "x", "ours", *map(_dots, range(len(moved))))
     middle = _APART * (len(readings) - 1) / 2
-    drawn.update_xaxes(tickvals=[place + middle for place in range(len(names))], ticktext=names)
+    drawn.update_xaxes(tickvals=[number + middle for number in range(len(names))], ticktext=names)
     best = min(rows, key=lambda row: row["ours"])
     return Chart(drawn, f"Lowest on novel text: {best['system']} with {best['reading']}", rows)
 

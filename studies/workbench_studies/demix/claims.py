@@ -97,22 +97,24 @@ def holds_for_lambda(case: DemixCase, claim: Claim, options: Options) -> Verdict
 def gains_less_with_overlap(case: DemixCase, claim: Claim, _: Options) -> Verdict:
     measured, domains = case.measured, case.texts["training"]
     results = measured.change_by_domain(case.systems["naive"], case.systems["dense"], domains)
-    losing = [domain for domain, one in results.items() if one.low > 0]
+    losing = [domain for domain, result in results.items() if result.low > 0]
     ours = f"naive is worse on {len(losing)} of {len(results)}{': ' if losing else ''}{', '.join(losing)}"
     if len(results) < len(domains):
         return untestable(claim)
     if measured.overlap is None or len(results) < 4:
         return untestable(claim, "It needs at least four domains and their measured overlap.", ours)
     shared = [one for one in measured.overlap_with_others(domains).values() if one is not None]
-    num_seeds = min(len(one.by_seed) for one in results.values())
-    by_seed = [[one.by_seed[place] for one in results.values()] for place in range(num_seeds)]
+    num_seeds = min(len(result.by_seed) for result in results.values())
+    by_seed = [[result.by_seed[number] for result in results.values()] for number in range(num_seeds)]
     r = correlation_of_points(by_seed, shared)
     return is_above(claim, r, ours=ours, unit="r over domains", num_domains=len(results))
 
 
 def own_expert_is_best(case: DemixCase, claim: Claim, _: Options) -> Verdict:
     domains = case.texts["training"]
-    pairs = ((single_expert(own), [single_expert(one) for one in domains if one != own], own) for own in domains)
+    pairs = (
+        (single_expert(own), [single_expert(domain) for domain in domains if domain != own], own) for own in domains
+    )
     return leads_everywhere(case.measured, claim, pairs, "domains")
 
 
@@ -125,7 +127,7 @@ def goes_with_overlap(case: DemixCase, claim: Claim, _: Options) -> Verdict:
         return untestable(claim)
     if overlap is None or len(domains) < _LEAST_DOMAINS:
         return untestable(claim, f"It needs at least {_LEAST_DOMAINS} domains and their measured overlap.")
-    shared = [[1.0 if one == other else overlap[one, other] for other in domains] for one in domains]
+    shared = [[1.0 if domain == other else overlap[domain, other] for other in domains] for domain in domains]
     results = correlation_of_pairs(-np.array(ratio_tables), shared)
     as_printed = correlation(np.mean(ratio_tables, axis=0), shared, with_own=True)
     numbers = f"r = {as_printed.r:.2f}, t = {as_printed.t:.2f}, p = {as_printed.p:.3f}"
@@ -145,26 +147,26 @@ def own_posterior_is_highest(case: DemixCase, claim: Claim, _: Options) -> Verdi
         return untestable(claim)
     leads = [_least_margin(measured, domain, results) for domain, results in beliefs.items()]
     updated = sum(
-        all(int(one.updating_EN[:, -1].argmax()) == domains.index(domain) for one in results)
+        all(int(result.updating_EN[:, -1].argmax()) == domains.index(domain) for result in results)
         for domain, results in beliefs.items()
     )
-    ahead = sum(one.low > 0 for one in leads)
+    ahead = sum(lead.low > 0 for lead in leads)
     ours = f"{ahead} of {len(domains)} domains; {updated} by the updating prior at the end"
-    narrowest = min(leads, key=lambda one: one.low)
+    narrowest = min(leads, key=lambda lead: lead.low)
     return is_above(claim, narrowest, ours=f"{ours}; the least certain lead is shown", unit="of the posterior")
 
 
 def _least_margin(measured: DemixMeasurements, domain: str, beliefs: Sequence[Belief]) -> Estimate:
     """How much more posterior the own expert has than the one against which that is least certain."""
     own, draws = measured.subject.domains.index(domain), measured.resampled.draws
-    others = [place for place in range(len(measured.subject.domains)) if place != own]
+    others = [number for number in range(len(measured.subject.domains)) if number != own]
     margins = [
         estimate_mean(
             draws, f"{domain} dev", [(b.posterior_EN[own] - b.posterior_EN[one], b.documents_N) for b in beliefs]
         )
         for one in others
     ]
-    return min(margins, key=lambda one: one.low)
+    return min(margins, key=lambda margin: margin.low)
 
 
 def is_spread_on_novel(case: DemixCase, claim: Claim, _: Options) -> Verdict:
@@ -198,7 +200,7 @@ def is_stable(case: DemixCase, claim: Claim, _: Options) -> Verdict:
     complete = [[one <= SETTLED for one in each if one is not None] for each in results if each and None not in each]
     if len(complete) < 2:
         return untestable(claim, f"It needs {2 * STABLE_AFTER} blocks of held-out text in two domains at least.")
-    by_seed = [[one[place] for one in complete] for place in range(min(map(len, complete)))]
+    by_seed = [[one[number] for one in complete] for number in range(min(map(len, complete)))]
     ours = f"{len(complete)} of {len(domains)} domains have enough text; “usually” is more than half"
     return is_above(claim, share(by_seed), _USUALLY, ours=ours, unit="of the domains", num_domains=len(complete))
 
@@ -250,7 +252,7 @@ def comes_close(case: DemixCase, claim: Claim, options: Options) -> Verdict:
 def hits_the_most_distinct(case: DemixCase, claim: Claim, _: Options) -> Verdict:
     """Interleaving on the training domain that overlaps least with the others."""
     overlaps = case.measured.overlap_with_others(case.texts["training"])
-    shared = {domain: one for domain, one in overlaps.items() if one is not None}
+    shared = {domain: overlap for domain, overlap in overlaps.items() if overlap is not None}
     if not shared:
         return untestable(claim)
     least = min(shared, key=lambda domain: shared[domain])

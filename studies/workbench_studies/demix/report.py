@@ -134,12 +134,12 @@ def _ratio_rows(findings: Findings) -> Rows:
 
 def _posterior_rows(findings: Findings) -> Rows:
     beliefs = findings["pictures"]["posteriors"]
-    return matrix("text", beliefs, findings["domains"], [one["mean"] for one in beliefs.values()])
+    return matrix("text", beliefs, findings["domains"], [belief["mean"] for belief in beliefs.values()])
 
 
 def _drift_rows(findings: Findings) -> Rows:
     beliefs = findings["pictures"]["posteriors"]
-    return [{"text": text, "moved": each_seed(one["moved"])} for text, one in beliefs.items()]
+    return [{"text": text, "moved": each_seed(belief["moved"])} for text, belief in beliefs.items()]
 
 
 # what did not come out ----------------------------------------------------------------------------

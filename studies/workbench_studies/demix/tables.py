@@ -66,10 +66,10 @@ def findings_of(
             **_by_domain(measured),
         },
         "curves": [
-            {"system": one.system, "seed": one.seed, "tokens": tokens, "perplexity": value}
-            for one in curves
-            if one.system in METHODS
-            for tokens, value in one.mean(measured.subject.domains).items()
+            {"system": curve.system, "seed": curve.seed, "tokens": tokens, "perplexity": value}
+            for curve in curves
+            if curve.system in METHODS
+            for tokens, value in curve.mean(measured.subject.domains).items()
         ],
         "crossing": _crossing(measured, curves),
         "forgetting": list(_forgetting(measured, curves)),
@@ -241,20 +241,20 @@ def _by_overlap(measured: DemixMeasurements) -> list[Row]:
 def _crossing(measured: DemixMeasurements, curves: Sequence[Curve]) -> dict[str, Row | None]:
     """Where DEMix overtakes each baseline on the training domains, by the mean over seeds."""
     means = {
-        method: mean_curve([one for one in curves if one.system == method], measured.subject.domains)
+        method: mean_curve([curve for curve in curves if curve.system == method], measured.subject.domains)
         for method in METHODS
     }
     results = {method: crossing(means["demix"], means[method]) for method in METHODS if method != "demix"}
-    return {method: asdict(one) if one else None for method, one in results.items()}
+    return {method: asdict(result) if result else None for method, result in results.items()}
 
 
 def _forgetting(measured: DemixMeasurements, curves: Sequence[Curve]) -> Iterator[Row]:
     """Figure 6: the target and the mean of the training domains while a model is adapted."""
-    for one in curves:
-        if one.target:
-            for text, domains in (("target", [one.target]), (TRAINING, measured.subject.domains)):
-                for tokens, value in one.mean(domains).items():
-                    row = {"method": one.system, "target": one.target, "seed": one.seed, "text": text}
+    for curve in curves:
+        if curve.target:
+            for text, domains in (("target", [curve.target]), (TRAINING, measured.subject.domains)):
+                for tokens, value in curve.mean(domains).items():
+                    row = {"method": curve.system, "target": curve.target, "seed": curve.seed, "text": text}
                     yield row | {"tokens": tokens, "perplexity": value}
 
 
@@ -281,10 +281,10 @@ def _posterior(beliefs: Sequence[Belief]) -> Row:
     first = beliefs[0]
     means_EN = first.posterior_EN.cumsum(1) / np.arange(1, first.posterior_EN.shape[1] + 1)
     return {
-        "mean": np.mean([one.posterior_EN.mean(1) for one in beliefs], axis=0).tolist(),
-        "updating": np.mean([one.updating_EN[:, -1] for one in beliefs], axis=0).tolist(),
+        "mean": np.mean([belief.posterior_EN.mean(1) for belief in beliefs], axis=0).tolist(),
+        "updating": np.mean([belief.updating_EN[:, -1] for belief in beliefs], axis=0).tolist(),
         "course": means_EN.round(4).tolist(),  # stored name
-        "moved": [drift_of(one) for one in beliefs],
+        "moved": [drift_of(belief) for belief in beliefs],
     }
 
 

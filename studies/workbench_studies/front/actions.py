@@ -136,7 +136,7 @@ def _print_forecast(expected: ReplicationForecast) -> None:
     say(f"{expected.name}: {pluralize(expected.num_jobs, 'job')}{done}. Left: {kinds}.")
     say(f"About {duration(expected.seconds, to_minutes=True)} of computing. {expected.how}")
     say(f"About {amount(expected.disk_bytes, 'B')} of disk.")
-    if few := [f"{one.domain} (about {one.about})" for one in expected.few_documents]:
+    if few := [f"{document.domain} (about {document.about})" for document in expected.few_documents]:
         say(f"Novel domains with fewer than {ENOUGH_DOCUMENTS} test documents to read: {', '.join(few)}.")
     rows = [(one.where, one.sentence, one.why) for one in expected.untestable]
     say(f"Not testable, as far as can be known before: {len(rows)} of {pluralize(expected.num_claims, 'claim')}.")

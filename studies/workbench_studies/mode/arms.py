@@ -81,7 +81,7 @@ def by_rate(size: ModeSize) -> dict[str, dict[float, Arm]]:
     """Methods without a first stage at several rates, the lowest first; one of these is the size's own."""
     rows, own = table_1(size), size.training.peak_rate
     rates = sorted({*size.rates, own})
-    return {row: {one: replace(rows[row], rate=None if one == own else one) for one in rates} for row in _SEARCHED}
+    return {row: {rate: replace(rows[row], rate=None if rate == own else rate) for rate in rates} for row in _SEARCHED}
 
 
 def by_rank(size: ModeSize) -> dict[int, Arm]:
@@ -95,7 +95,7 @@ def in_more_layers(size: ModeSize) -> dict[str, Arm]:
     """Table 2: feed-forward networks, token vectors, or both are changed as well."""
     changes: dict[str, dict[str, Any]] = {"ffn": {"targets": "all"}, "embeddings": {"embeddings": True}}
     changes["both"] = changes["ffn"] | changes["embeddings"]
-    return {name: Arm("lora", on="second", lora=replace(size.lora, **one)) for name, one in changes.items()}
+    return {name: Arm("lora", on="second", lora=replace(size.lora, **change)) for name, change in changes.items()}
 
 
 def by_shape(size: ModeSize) -> dict[Cell, Arm]:
@@ -109,7 +109,7 @@ def by_shape(size: ModeSize) -> dict[Cell, Arm]:
 def by_layers(size: ModeSize) -> dict[int, Arm]:
     """Figure 3: experts of more layers in each of the same blocks."""
     layers = sorted({*size.layers, size.mode.expert_layers})
-    return {one: Arm("mode", on="second", shape=replace(size.mode, expert_layers=one)) for one in layers}
+    return {layer: Arm("mode", on="second", shape=replace(size.mode, expert_layers=layer)) for layer in layers}
 
 
 def by_sequences(size: ModeSize) -> dict[str, dict[int | None, Arm]]:

@@ -140,7 +140,9 @@ def is_highest(case: ModeCase, claim: Claim, options: Options) -> Verdict:
     """One model against all others on each domain: the least certain lead is judged."""
     own, others, domains = case.systems[options["higher"]], options["others"], case.texts[options["on"]]
     every = [case.systems[one] for one in others]
-    leads = {(str(other), one): case.measured.difference(own, other, [one]) for other in every for one in domains}
+    leads = {
+        (str(other), domain): case.measured.difference(own, other, [domain]) for other in every for domain in domains
+    }
     known = {pair: lead for pair, lead in leads.items() if lead is not None}
     if len(known) < len(leads):
         return untestable(claim)

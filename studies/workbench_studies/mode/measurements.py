@@ -67,7 +67,7 @@ class ModeMeasurements(Measurements):
         values = [100 * one for arm in systems if (one := self.averages.value(arm, domains)) is not None]
         chance = 100 / self.subject.budget.vocab_size
         if values and max(values) <= chance + NEAR_CHANCE:
-            listed = " and ".join(f"{one:.1f}" for one in values)
+            listed = " and ".join(f"{value:.1f}" for value in values)
             return f"{listed} % are within {NEAR_CHANCE:g} points of a guess among all tokens ({chance:.2f} %)."
         return ""
 

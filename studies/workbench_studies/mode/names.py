@@ -136,8 +136,8 @@ def runs_of(name: str, seeds: int, *, shared_backbone: bool) -> list[ModeRun]:
 
 def roles(domains: Sequence[str], targets: Sequence[str] = (), retention: str = "") -> dict[str, Any]:
     """What is adapted to, and what must be retained: unless named, the first domain, and as targets the next two."""
-    retained = retention or next((one for one in domains if one not in targets), "")
-    others = [one for one in domains if one != retained]
+    retained = retention or next((domain for domain in domains if domain not in targets), "")
+    others = [domain for domain in domains if domain != retained]
     return {"targets": list(targets) or others[:2], "retention": retained}
 
 

@@ -72,7 +72,9 @@ def forecast(spec: Replicate, pace: Pace, done: Collection[str] = ()) -> Replica
     paper = PAPERS[spec.paper]
     verdicts = paper.judge(paper.measurements(spec))  # before anything was measured: scores decide the others
     untestable = [
-        UntestableClaim(one.claim.where, one.claim.sentence, one.why) for one in verdicts if one.why != NO_SCORES
+        UntestableClaim(verdict.claim.where, verdict.claim.sentence, verdict.why)
+        for verdict in verdicts
+        if verdict.why != NO_SCORES
     ]
     return ReplicationForecast(
         spec.name,

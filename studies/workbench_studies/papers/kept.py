@@ -128,7 +128,7 @@ def results_in_short(reports: Sequence[Findings], folder: str) -> str:
 
 def results(reports: Sequence[Findings], without_numbers: Sequence[str] = ()) -> str:
     """Where the main claims of each paper hold, and which reports of the folder are not counted."""
-    shown = [one for one in reports if one["size"] != SMOKE]
+    shown = [report for report in reports if report["size"] != SMOKE]
     telling = [one for one in shown if one["size"] not in TOO_SHORT]
     if not shown:
         return _NONE
@@ -154,7 +154,13 @@ _TOO_SHORT = "Not counted here, since trainings of this size are too short to te
 
 def _range_by_seed(reports: Sequence[Findings]) -> str:
     """How far the seeds of DEMix's first claim lie apart, as a sentence; empty without."""
-    claims = [claim for one in reports if one["paper"] == DEMIX.name for claim in one["claims"][:1] if claim["by_seed"]]
+    claims = [
+        claim
+        for report in reports
+        if report["paper"] == DEMIX.name
+        for claim in report["claims"][:1]
+        if claim["by_seed"]
+    ]
     ranges = [f"from {min(one['by_seed']):+.1f} to {max(one['by_seed']):+.1f} {one['unit']}" for one in claims]
     return f" DEMix less Dense on the training domains is {', '.join(ranges)}, by the seed." if ranges else ""
 
@@ -209,7 +215,7 @@ def main_claims(findings: Findings) -> list[Mapping[str, Any]]:
 
 def in_short(reports: Sequence[Findings]) -> str:
     """Each report in a paragraph: its models and text, its main claims with their numbers, and what is ours."""
-    return "\n\n".join("\n".join(_report(one)) for one in reports)
+    return "\n\n".join("\n".join(_report(report)) for report in reports)
 
 
 def _report(findings: Findings) -> Iterator[str]:

@@ -58,7 +58,7 @@ def _with_links(section: Section, sections: Sequence[Section]) -> Section:
 def section_of(where: str, sections: Sequence[Section]) -> str:
     """The title of the section about a table, figure or paragraph of the paper; empty if none is."""
     wanted = _places(where)
-    return next((one.title for one in sections if wanted & _places(one.title)), "")
+    return next((section.title for section in sections if wanted & _places(section.title)), "")
 
 
 def _places(words: str) -> set[str]:

@@ -68,7 +68,7 @@ def run(work: Work, spec: Replicate) -> Generator[Event, None, Register]:
         names = sorted({domain for _, domain, _ in inputs.scores} | inputs.sources)
         files = {name: domain_files(session, work.storage, name) for name in names}
         samples = [_sample(session, work.storage, name) for name in (*spec.domains, *spec.novel)]
-    texts = {name: one.documents() for name, one in files.items()}
+    texts = {name: file.documents() for name, file in files.items()}
     for stored in (*inputs.scores.values(), *inputs.others):
         stored.kept.check()  # raises DamagedFileError if it has changed
     scores = with_wholes(inputs.scores, texts)
@@ -110,7 +110,7 @@ def with_wholes(scores: Scores, texts: Texts) -> Scores:
     for domain, split in places:
         folders = [texts[domain]]
         wholes[domain, split] = first_in_group(folders, document_ids(folders, [split]))
-    return {key: replace(one, wholes_D=wholes[key[1:]]) for key, one in scores.items()}
+    return {key: replace(score, wholes_D=wholes[key[1:]]) for key, score in scores.items()}
 
 
 # what is stored of each paper's replication -------------------------------------------------------
@@ -200,7 +200,7 @@ def _cbtm_inputs(results: StoredResults, spec: ReplicateCbtm, measured: CbtmMeas
         ("seeding", "less", "moe", "moe_seeds", "smaller", "ablations_at_less"),
         {"training_tokens": size.training.num_steps * tokens_of_update(size.training, 1)},
         list(distances.values()),
-        {name for one in clusterings.values() for name in one.sources},
+        {name for clustering in clusterings.values() for name in clustering.sources},
     )
 
 

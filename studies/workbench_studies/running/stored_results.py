@@ -98,7 +98,7 @@ class StoredResults:
 
     def distances(self, scores: Scores) -> dict[tuple[str, str], Stored]:
         """Distances of the scored test text to the clusters, by clustering and domain."""
-        measures = {(domain, one.num_tokens) for (_, domain, split), one in scores.items() if split == "test"}
+        measures = {(domain, score.num_tokens) for (_, domain, split), score in scores.items() if split == "test"}
         of_experts = select(Expert.tokenizer_sha256).where(Expert.job_id.in_(self.job_ids))
         tokenizers = sorted(set(self.session.scalars(of_experts)))
         ids = dict(self.session.execute(select(Domain.name, Domain.id)).tuples().all())
@@ -130,5 +130,5 @@ class StoredResults:
 
 def newest_report(session: Session, name: str) -> ReportCard | None:
     """The newest report of a replication, its marks in today's words; None while there is none."""
-    card = next((one for one in list_reports(session, kind=REPORT) if one.findings["name"] == name), None)
+    card = next((report for report in list_reports(session, kind=REPORT) if report.findings["name"] == name), None)
     return card and card.model_copy(update={"findings": with_todays_marks(card.findings)})
