@@ -164,7 +164,7 @@ def read_study(module: str) -> Study:
     claims = (table | row for table in tables.get("claim", ()) for row in table.pop("rows", ({},)))
     sentences = ({**one, "why": reasons.get(one.get("why"), one.get("why", ""))} for one in tables["sentence"])
     return Study(
-        tuple(_declared(one, words) for one in claims),
+        tuple(_read_claim(one, words) for one in claims),
         tuple(Sentence(**{**one, "judged_by": tuple(one.get("judged_by", ()))}) for one in sentences),
         reasons,
     )
@@ -173,7 +173,7 @@ def read_study(module: str) -> Study:
 _FIELDS = {one.name for one in fields(DeclaredClaim)} - {"options"}
 
 
-def _declared(table: Mapping[str, Any], words: Mapping[str, str]) -> DeclaredClaim:
+def _read_claim(table: Mapping[str, Any], words: Mapping[str, str]) -> DeclaredClaim:
     own = {name: value for name, value in table.items() if name in _FIELDS}
     options = {name: value for name, value in table.items() if name not in _FIELDS}
     known = {name: words[value] for name, value in options.items() if isinstance(value, str) and value in words}

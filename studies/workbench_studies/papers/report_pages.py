@@ -15,7 +15,7 @@ from jinja2 import Environment
 
 from workbench_studies.core.drawing import Chart
 from workbench_studies.core.findings import Findings
-from workbench_studies.core.forest import FOREST, forest, forest_text, forest_words, look_of
+from workbench_studies.core.forest import FOREST, explain_forest, forest, forest_text, look_of
 from workbench_studies.core.report import Cell, Rows, Section, shown
 from workbench_studies.papers.catalog import paper_of
 
@@ -32,7 +32,7 @@ def outline(findings: Findings) -> list[Section]:
         words.append(f"Written on {findings['date']}. Text: {findings['corpus']}. Versions: {versions}.")
     if forest(findings) is not None:
         text = forest_text(findings["claims"])
-        plot = [Section("All claims in one picture", (forest_words(findings),), chart=FOREST, text=text)]
+        plot = [Section("All claims in one picture", (explain_forest(findings),), chart=FOREST, text=text)]
     return [Section(summary.title, tuple(words)), *plot, *linked, *_text(findings), *_again(findings)]
 
 
