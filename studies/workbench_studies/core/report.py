@@ -77,13 +77,13 @@ class Report:
     def _sections(self, findings: Findings, kind: str) -> Iterator[Section]:
         for one in self.declared.get(kind, ()):
             table = one.get("table", "")
-            rows = self.rows[table](findings) if table in self.rows else self._stored_rows(findings, one)
+            rows = self.rows[table](findings) if table in self.rows else self._rows_of(findings, one)
             words = findings[one["listed"]] if "listed" in one else self._fill(findings, one.get("words", ()))
             has = {"if_rows": rows, "if_words": words, "if_table": table in findings["tables"]}
             if all(has[needed] for needed in has if one.get(needed)):
                 yield Section(one["title"], tuple(words), rows, one.get("chart", ""))
 
-    def _stored_rows(self, findings: Findings, section: Mapping[str, Any]) -> Rows:
+    def _rows_of(self, findings: Findings, section: Mapping[str, Any]) -> Rows:
         rows: Rows = (
             _at(findings, section["rows"]) if "rows" in section else findings["tables"].get(section.get("table"))
         )
@@ -314,7 +314,7 @@ def matrix(corner: str, down: Iterable[str], across: Iterable[str], cells: Itera
     return [{corner: name, **dict(zip(names, row, strict=True))} for name, row in zip(down, cells, strict=False)]
 
 
-def shown(value: object) -> str:
+def format_cell(value: object) -> str:
     """A value as the report prints it."""
     if value is None or value == "":
         return "—"

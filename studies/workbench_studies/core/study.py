@@ -105,7 +105,7 @@ class Study:
     sentences: tuple[Sentence, ...]
     reasons: Mapping[str, str]
 
-    def declared(self, row: Mapping[str, Any]) -> DeclaredClaim | None:
+    def find_claim(self, row: Mapping[str, Any]) -> DeclaredClaim | None:
         """How a claim of a report is declared, the one with the most words of its own if several have its form.
 
         None for sentences and for claims of an earlier version.
@@ -115,7 +115,7 @@ class Study:
 
     def id_of(self, row: Mapping[str, Any]) -> str:
         """The id of a claim of a report; empty for one that is not declared."""
-        declared = self.declared(row)
+        declared = self.find_claim(row)
         return declared.id if declared else ""
 
     def judge(
@@ -141,7 +141,7 @@ class Study:
             if one.why
         ]
 
-    def listed(self, verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    def list_sentences(self, verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
         """Every sentence with the marks of the claims that judge it, or why there are none."""
         rows = [(one.claim.id, one.claim.where, one.claim.sentence, one.mark) for one in verdicts]
         return [

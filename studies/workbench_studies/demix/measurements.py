@@ -76,11 +76,11 @@ class DemixMeasurements(Measurements):
             if fitted := fit(texts, run.experts("demix", self.subject.domains)):
                 self.fits[run.seed] = fitted
             for domain in self.subject.everywhere:
-                _Text(self, run, domain, scores).measure()
+                _DemixText(self, run, domain, scores).measure()
                 yield f"seed {run.seed}, {domain}"
 
 
-class _Text(ScoredText):
+class _DemixText(ScoredText):
     """The scores of one domain under the models of one seed."""
 
     measured: DemixMeasurements

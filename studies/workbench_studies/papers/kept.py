@@ -204,7 +204,7 @@ def where_they_hold(reports: Sequence[Findings]) -> list[str]:
 def main_claims(findings: Findings) -> list[Mapping[str, Any]]:
     """The claims of a report that its paper is known for, in the order of the report."""
     study = PAPERS[findings["paper"]].study
-    return [claim for claim in findings["claims"] if (declared := study.declared(claim)) and declared.is_main]
+    return [claim for claim in findings["claims"] if (declared := study.find_claim(claim)) and declared.is_main]
 
 
 def in_short(reports: Sequence[Findings]) -> str:
