@@ -18,7 +18,7 @@ from studies.tests.cbtm_worlds import (
 )
 from studies.tests.made_up_losses import losses_of
 from workbench_studies.cbtm.names import System, balanced
-from workbench_studies.cbtm.report import best_words, reasons
+from workbench_studies.cbtm.report import describe_best, reasons
 from workbench_studies.core.averages import Place
 from workbench_studies.core.findings import Circumstances, JobFacts
 from workbench_studies.core.measurements import Measurements
@@ -41,10 +41,10 @@ def shown(evidence: Measurements, *jobs: JobFacts) -> dict[str, Any]:
 
 
 def test_the_best_number_of_clusters_is_named_beside_dense() -> None:
-    assert best_words(findings()).startswith("4 clusters are best at equal tokens: perplexity ")
+    assert describe_best(findings()).startswith("4 clusters are best at equal tokens: perplexity ")
     worse = {System(balanced(number)): 3.2 for number in (2, 4, 8)}
-    assert best_words(findings(worse)).startswith("Dense is best at equal tokens")
-    assert "is not known yet" in best_words(shown(evidence_of({})))
+    assert describe_best(findings(worse)).startswith("Dense is best at equal tokens")
+    assert "is not known yet" in describe_best(shown(evidence_of({})))
 
 
 def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:

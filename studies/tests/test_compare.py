@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from studies.tests.test_forest import stored
-from workbench_studies.core.compare import compare, compare_words
+from workbench_studies.core.compare import compare, summarize_comparison
 from workbench_studies.core.verdicts import is_below
 
 
@@ -22,7 +22,7 @@ def test_flips_and_moves_are_named_and_single_claims_counted() -> None:
     assert (flip.sentence, flip.marks, flip.moved) == ("one", ("reproduced", "contradicted"), 4.0)
     assert (same.sentence, same.moved, same.is_outside) == ("two", -0.5, False)
     assert result.only_second == ["Table 3: new"]
-    assert compare_words(result) == (
+    assert summarize_comparison(result) == (
         "1 of 2 marks differ; 1 of 2 estimates moved out of their first interval. 1 claim in one report only."
     )
 

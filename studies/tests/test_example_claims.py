@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.ui.studio.visits import open_page, output
-from workbench_studies.core.report import mark_words
+from workbench_studies.core.report import format_marks
 from workbench_studies.front import screens
 from workbench_studies.front.screens import PAGE
 from workbench_studies.papers.catalog import PAPERS
@@ -41,7 +41,7 @@ def test_the_claims_of_an_example_are_those_of_the_paper_chosen_and_stand_in_its
         stored = {(one["where"], one["sentence"]): one for one in kept["claims"]}
         for claim in claims:
             one = stored[claim["where"], claim["claim"]]
-            assert claim["mark"].partition(" ")[2] == mark_words(one)
+            assert claim["mark"].partition(" ")[2] == format_marks(one)
             assert (claim["paper"], claim["ours"]) == (one["paper"], one["ours"])
             numbers = [float(number.replace("−", "-")) for number in _SIGNED.findall(claim["difference [95 %]"])]
             assert numbers == [round(one[name], 2) for name in ("value", "low", "high")]

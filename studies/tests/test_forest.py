@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.statistics.estimates import Estimate
-from workbench_studies.core.forest import _LOOKS, forest, forest_text, forest_words, look_of, place_of
+from workbench_studies.core.forest import _LOOKS, explain_forest, forest, forest_text, look_of, place_of
 from workbench_studies.core.report import Section
 from workbench_studies.core.verdicts import MARKS, Claim, Verdict, is_above, is_below, is_within, untestable
 from workbench_studies.papers.report_pages import anchor, section_of
@@ -67,7 +67,7 @@ def test_every_mark_has_a_colour_and_a_symbol_of_its_own() -> None:
 
 def test_the_plot_counts_its_sides_and_is_left_out_where_nothing_was_tested() -> None:
     claims = [stored(is_below, -2.0, -3.0, -1.0), stored(is_below, 0.5, -1, 2), untestable(CLAIM).as_dict()]
-    assert "Of 2 tested claims 1 lie right, 0 left, 1 cross." in forest_words({"claims": claims})
+    assert "Of 2 tested claims 1 lie right, 0 left, 1 cross." in explain_forest({"claims": claims})
     drawn = forest({"claims": claims})
     assert drawn is not None
     assert len(drawn.rows) == 3

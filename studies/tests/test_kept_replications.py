@@ -13,7 +13,7 @@ import pytest
 from engine.statistics.estimates import student_mean
 from studies.tests.test_cbtm_report import findings as cbtm_findings
 from studies.tests.test_forest import stored
-from workbench_studies.core.report import mark_words, with_interval
+from workbench_studies.core.report import format_marks, with_interval
 from workbench_studies.core.verdicts import CONTRADICTED, IMPLIED, REPRODUCED, is_above, is_below
 from workbench_studies.papers.kept import RESULTS, between, keep, read_kept, results, results_in_short, write_again
 from workbench_studies.papers.report_pages import markdown
@@ -155,7 +155,7 @@ def test_claims_that_turned_round_have_the_marks_and_numbers_of_the_kept_reports
     for name, where, sentence, mark in turned():
         (claim,) = (one for one in kept[name]["claims"] if (one["where"], one["sentence"]) == (where, sentence))
         numbers = f": {with_interval({**claim, 'unit': ''})}" if claim["value"] is not None else ""
-        assert mark == f"{mark_words(claim)}{numbers}"
+        assert mark == f"{format_marks(claim)}{numbers}"
 
 
 def test_a_note_on_a_kept_report_stands_in_its_summary(report: dict[str, Any], tmp_path: Path) -> None:

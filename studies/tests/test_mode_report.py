@@ -16,7 +16,7 @@ from workbench_studies.mode import arms
 from workbench_studies.mode.charts import _who_leads
 from workbench_studies.mode.measurements import ModeMeasurements
 from workbench_studies.mode.names import Arm
-from workbench_studies.mode.report import REPORT, best_words, reasons
+from workbench_studies.mode.report import REPORT, describe_best, reasons
 from workbench_studies.papers.catalog import MODE
 from workbench_studies.papers.report_pages import charts, markdown, page
 
@@ -40,14 +40,14 @@ def shown(evidence: ModeMeasurements, *jobs: JobFacts) -> dict[str, Any]:
 
 
 def test_the_best_row_of_table_1_is_named_beside_full_fine_tuning() -> None:
-    assert best_words(findings()).startswith(
+    assert describe_best(findings()).startswith(
         "Best on average over both targets and what is retained: MoDE with 2 train"
     )
-    assert "Full fine-tuning has " in best_words(findings())
-    better = best_words(findings({ROWS["full"]: (60.2, 60.2, 60.2)}))
+    assert "Full fine-tuning has " in describe_best(findings())
+    better = describe_best(findings({ROWS["full"]: (60.2, 60.2, 60.2)}))
     assert "retained: full fine-tuning, 60." in better
     assert "MoDE with 2 trained experts has " in better
-    assert "is not known yet" in best_words(shown(evidence_of({})))
+    assert "is not known yet" in describe_best(shown(evidence_of({})))
 
 
 def test_no_reason_stands_beside_every_claim() -> None:

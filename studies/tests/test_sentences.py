@@ -87,7 +87,7 @@ def test_a_claim_that_judges_no_sentence_judges_numbers_of_a_table_or_figure(pap
 
 def test_findings_list_each_sentence_with_the_marks_of_its_claims() -> None:
     verdicts = verdicts_of("demix")
-    rows = {row["key"]: row for row in DEMIX.listed(verdicts)}
+    rows = {row["key"]: row for row in DEMIX.list_sentences(verdicts)}
     assert [one["mark"] for one in rows["demix-token-underperforms"]["judged_by"]] == [UNTESTABLE] * 3
     assert rows["demix-tweets"]["judged_by"] == []
     assert rows["demix-tweets"]["why"]

@@ -42,7 +42,7 @@ def test_claims_that_differ_by_a_value_are_rows_and_need_an_arm_that_a_replicati
 
 
 def test_a_sentence_has_the_marks_of_the_claims_that_it_names_whatever_their_words() -> None:
-    size, speed = STUDY.listed(judged({"1M": 4.0, "1.5M": 3.9, "2M": 3.0}))
+    size, speed = STUDY.list_sentences(judged({"1M": 4.0, "1.5M": 3.9, "2M": 3.0}))
     assert [one["mark"] for one in size["judged_by"]] == [REPRODUCED]
     assert (speed["judged_by"], speed["why"]) == ([], "Needs a GPU.")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from workbench_studies.cbtm.report import best_words
+from workbench_studies.cbtm.report import describe_best
 from workbench_studies.cbtm.tables import column
 from workbench_studies.core.drawing import (
     Chart,
@@ -15,7 +15,7 @@ from workbench_studies.core.drawing import (
     colour,
     double,
     figure,
-    grouped,
+    group_rows,
     heatmap,
     ratio_heatmap,
 )
@@ -37,7 +37,7 @@ def _lines(
     rows = [row for row in findings["tables"].get(table, ()) if row[x] and row["ours"] is not None]
     if not rows:
         return None
-    lines = {"Dense" if line == _DENSE else line: of_line for line, of_line in grouped(rows, name).items()}
+    lines = {"Dense" if line == _DENSE else line: of_line for line, of_line in group_rows(rows, name).items()}
     drawn = add_lines(figure(x_title or x, "perplexity per token", better="lower"), lines, x, "ours")
     return Chart(double(drawn) if is_doubled else drawn, title(findings, lines), rows)
 
@@ -58,7 +58,7 @@ def _last_values(start: str, _: Findings, lines: Mapping[str, Rows]) -> str:
 def _shapes_title(_: Findings, lines: Mapping[str, Rows]) -> str:
     """The gain of clusters over one model, for each shape."""
     gains = []
-    for shape, line in grouped([row for each in lines.values() for row in each], "{experts}").items():
+    for shape, line in group_rows([row for each in lines.values() for row in each], "{experts}").items():
         one, *others = {(row["models"], row["models used"]): row["ours"] for row in line}.values()
         gains += [f"{one - others[0]:+.2f} where experts are {shape}"] if others else []
     return f"Clusters gain {' and '.join(gains)}" if gains else "Perplexity by operations"
@@ -120,7 +120,7 @@ def _sizes(findings: Findings) -> Chart | None:
         for number, size in enumerate(one)
     ]
     drawn = figure("clusters", "held-out documents in a cluster").update_layout(showlegend=False)
-    for place, (name, own) in enumerate(grouped(rows, "{clusters}").items()):
+    for place, (name, own) in enumerate(group_rows(rows, "{clusters}").items()):
         every = [row["documents"] for row in own]
         drawn.add_box(y=every, name=name, boxpoints="all", marker={"color": colour(place)})
     widths = {name: max(max(one) - min(one) for one in seeds) for name, seeds in sizes.items()}
@@ -130,7 +130,7 @@ def _sizes(findings: Findings) -> Chart | None:
 
 CHARTS: Mapping[str, Draw] = {
     "clusters": partial(
-        _lines, table="clusters", x="clusters", name="{budget}", title=lambda findings, _: best_words(findings)
+        _lines, table="clusters", x="clusters", name="{budget}", title=lambda findings, _: describe_best(findings)
     ),
     "active": partial(
         _lines,

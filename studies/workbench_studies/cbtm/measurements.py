@@ -105,7 +105,7 @@ class CbtmMeasurements(Measurements):
                 self.fits[run.seed] = fitted
             homes = run.domains(subject.main, subject.domains)
             for domain in (*subject.everywhere, *homes):
-                text = _Text(self, run, domain, scores, distances)
+                text = _CbtmText(self, run, domain, scores, distances)
                 if domain in homes:
                     text.measure_home()
                 else:
@@ -150,7 +150,7 @@ def few_smaller(arm: Arm) -> int:
 
 
 @dataclass(frozen=True)
-class _Text(ScoredText):
+class _CbtmText(ScoredText):
     """The scores of one text and its distances to the clusters, under the models of one seed."""
 
     measured: CbtmMeasurements

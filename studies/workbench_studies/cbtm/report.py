@@ -11,7 +11,7 @@ from workbench_studies.core.report import Report, Rows, amount, matrix
 from workbench_studies.core.sizes import read_table
 
 
-def best_words(findings: Findings) -> str:
+def describe_best(findings: Findings) -> str:
     """The best number of clusters at the full budget, with the dense model."""
     rows = [row for row in findings["tables"]["clusters"] if row["budget"] == "whole" and row["ours"] is not None]
     dense = next((row["ours"] for row in rows if row["clusters"] == 1), None)
@@ -108,7 +108,7 @@ REPORT = Report(
     read_table(__file__, "report"),
     reasons,
     {
-        "best": best_words,
+        "best": describe_best,
         "moe_seeds": _moe_seeds,
         "cut": lambda findings: _CUT.format(length) if (length := findings["budget"]["piece_length"]) else "",
         "tokens_at_less": lambda findings: amount(findings["budget"]["less"] * findings["budget"]["training_tokens"]),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench_studies.core.findings import Findings
-from workbench_studies.core.report import mark_words
+from workbench_studies.core.report import format_marks
 from workbench_studies.core.verdicts import todays_mark
 
 
@@ -54,7 +54,7 @@ def compare(first: Findings, second: Findings) -> Comparison:
 def _move(one: Mapping[str, Any], other: Mapping[str, Any]) -> ClaimMove:
     before, after = one["value"], other["value"]
     is_measured = before is not None and after is not None
-    first, second = (mark_words({**claim, "mark": todays_mark(claim)}) for claim in (one, other))
+    first, second = (format_marks({**claim, "mark": todays_mark(claim)}) for claim in (one, other))
     return ClaimMove(
         one["where"],
         one["sentence"],
@@ -66,7 +66,7 @@ def _move(one: Mapping[str, Any], other: Mapping[str, Any]) -> ClaimMove:
     )
 
 
-def compare_words(comparison: Comparison) -> str:
+def summarize_comparison(comparison: Comparison) -> str:
     """`2 of 33 marks differ; 5 of 25 estimates moved out of their first interval.`"""
     moves = [*comparison.flipped, *comparison.same]
     measured = [move for move in moves if move.moved is not None]

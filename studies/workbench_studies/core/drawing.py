@@ -121,7 +121,7 @@ def double(drawn: go.Figure) -> go.Figure:
     return drawn.update_xaxes(type="log", dtick=0.30103)
 
 
-def grouped(rows: Iterable[dict[str, Any]], name: str) -> dict[str, Rows]:
+def group_rows(rows: Iterable[dict[str, Any]], name: str) -> dict[str, Rows]:
     """Rows by a name that is made of their columns (`{method} on {target}`), in the order in which they come."""
     groups: dict[str, Rows] = {}
     for row in rows:

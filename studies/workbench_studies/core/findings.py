@@ -64,7 +64,7 @@ def common_findings(
         "novel": list(subject.novel),
         "texts": text_rows(measured),
         "claims": claims,
-        "sentences": study.listed(verdicts),
+        "sentences": study.list_sentences(verdicts),
         "marks": {mark: counted[mark] for mark in MARKS},
     }
 

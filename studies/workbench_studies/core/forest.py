@@ -17,7 +17,7 @@ from workbench.formatting.chart_template import new_figure
 from workbench.formatting.number_format import label
 from workbench_studies.core.drawing import Chart, error_bars
 from workbench_studies.core.findings import Findings
-from workbench_studies.core.report import Claims, claim_name, mark_words, with_interval
+from workbench_studies.core.report import Claims, claim_name, format_marks, with_interval
 from workbench_studies.core.verdicts import todays_mark
 
 FOREST = "forest"  # the name of the chart
@@ -84,7 +84,7 @@ def place_of(claim: Mapping[str, Any]) -> Place | None:
     return Place(*(end / scale for end in ends))
 
 
-def forest_words(findings: Findings) -> str:
+def explain_forest(findings: Findings) -> str:
     """What to read in the plot, with the number of rows on each side of the border."""
     places = [place for claim in findings["claims"] if (place := place_of(claim))]
     right, left = sum(one.low > 0 for one in places), sum(one.high < 0 for one in places)
@@ -119,7 +119,7 @@ def forest(findings: Findings) -> Chart | None:
             "relative": place and place.value,
             "low": place and place.low,
             "high": place and place.high,
-            "mark": mark_words(claim),
+            "mark": format_marks(claim),
         }
         for claim, place in zip(claims, places, strict=True)
     ]
@@ -153,7 +153,8 @@ def _frame(claims: Claims) -> go.Figure:
 def _add(drawn: go.Figure, look: Look, rows: Sequence[tuple[int, Mapping[str, Any], Place | None]]) -> None:
     shown = [asdict(place or Place(0.0, 0.0, 0.0)) for *_, place in rows]
     hover = [
-        (*textwrap.wrap(str(claim["sentence"]), _LINE), with_interval(claim), mark_words(claim)) for _, claim, _ in rows
+        (*textwrap.wrap(str(claim["sentence"]), _LINE), with_interval(claim), format_marks(claim))
+        for _, claim, _ in rows
     ]
     drawn.add_scatter(
         x=[place["value"] for place in shown],
@@ -176,7 +177,7 @@ def forest_text(claims: Claims) -> str:
     legend = "   ".join(f"{look.letter} {look.words}" for look in _LOOKS.values() if look in looks)
     lines = [legend, "", f"{'opposite':<{_CELLS}} {'as in paper':>{_CELLS + 1}}".ljust(2 * _CELLS + 3)]
     for number, claim in enumerate(claims, 1):
-        read = f", {mark_words(claim)}" if claim.get("by_evidence") else ""
+        read = f", {format_marks(claim)}" if claim.get("by_evidence") else ""
         lines.append(f"{_scale(claim)} {number:>2} {claim_name(claim)}: {with_interval(claim)}{read}")
     return "\n".join(lines)
 

@@ -48,7 +48,7 @@ class Report:
 
     Declared are titles, paragraphs, tables and charts. `{name}` in a paragraph is one of `values`, or of the findings;
     a paragraph may depend on a field of the budget (`if`), and a section on its rows, its paragraphs, or whether the
-    findings have its table (`if_rows`, `if_words`, `if_table`). Rows that are no table of the findings have a place in
+    findings have its table (`if_rows`, `if_words`, `if_table`). Rows that stand in no table have a place in
     them (`rows`), which may depend on another (`needs`), and `columns`: what each shows, and how (`change|interval`).
     """
 
@@ -77,13 +77,13 @@ class Report:
     def _sections(self, findings: Findings, kind: str) -> Iterator[Section]:
         for one in self.declared.get(kind, ()):
             table = one.get("table", "")
-            rows = self.rows[table](findings) if table in self.rows else self._stored(findings, one)
-            words = findings[one["listed"]] if "listed" in one else self._filled(findings, one.get("words", ()))
+            rows = self.rows[table](findings) if table in self.rows else self._rows_of(findings, one)
+            words = findings[one["listed"]] if "listed" in one else self._fill(findings, one.get("words", ()))
             has = {"if_rows": rows, "if_words": words, "if_table": table in findings["tables"]}
             if all(has[needed] for needed in has if one.get(needed)):
                 yield Section(one["title"], tuple(words), rows, one.get("chart", ""))
 
-    def _stored(self, findings: Findings, section: Mapping[str, Any]) -> Rows:
+    def _rows_of(self, findings: Findings, section: Mapping[str, Any]) -> Rows:
         rows: Rows = (
             _at(findings, section["rows"]) if "rows" in section else findings["tables"].get(section.get("table"))
         )
@@ -102,9 +102,9 @@ class Report:
         return value if not shape or value is None else {**_FORMATS, **self.formats}[shape](value)
 
     def _words(self, findings: Findings, name: str) -> tuple[str, ...]:
-        return self._filled(findings, self.declared.get(name, ()))
+        return self._fill(findings, self.declared.get(name, ()))
 
-    def _filled(self, findings: Findings, words: Iterable[str | Mapping[str, str]]) -> tuple[str, ...]:
+    def _fill(self, findings: Findings, words: Iterable[str | Mapping[str, str]]) -> tuple[str, ...]:
         """Paragraphs with their values; those that come to nothing are left out."""
         values, budget = _Values(self, findings), findings["budget"]
         texts = [one if isinstance(one, str) else one["text"] if budget.get(one["if"]) else "" for one in words]
@@ -182,20 +182,20 @@ def claim_rows(claims: Rows) -> Rows:
             "ours": claim["ours"] or "—",
             "difference [95 %]": with_interval(claim),
             "each seed": each_seed(claim["by_seed"]),
-            "mark": mark_words(claim),
-            "why": " ".join(filter(None, (claim["why"], setting_words(claim)))),
+            "mark": format_marks(claim),
+            "why": " ".join(filter(None, (claim["why"], describe_setting(claim)))),
         }
         for claim in claims
     ]
 
 
-def setting_words(claim: Mapping[str, Any]) -> str:
+def describe_setting(claim: Mapping[str, Any]) -> str:
     """`Adapted at 0.5 of …`: a setting that is not the paper's, as a sentence; empty without."""
     setting = str(claim.get("setting", ""))
     return f"{setting[0].upper()}{setting[1:]}." if setting else ""
 
 
-def mark_words(claim: Mapping[str, Any]) -> str:
+def format_marks(claim: Mapping[str, Any]) -> str:
     """`reproduced`, `reproduced (one seed)`, `undecided (prefix), reproduced (last_token)`.
 
     The last is of a claim that depends on how the posterior is read: by the paper's text, by its released code.
@@ -223,7 +223,7 @@ def headline(findings: Findings) -> str:
     """The first claim with its numbers on test text, their interval and its mark."""
     claim = findings["claims"][0]
     numbers = f"{claim['ours']}, a difference of {with_interval(claim)}" if claim["value"] is not None else claim["why"]
-    return f"{claim['where']}, {claim['sentence']}: {mark_words(claim)} ({numbers.removesuffix('.')})."
+    return f"{claim['where']}, {claim['sentence']}: {format_marks(claim)} ({numbers.removesuffix('.')})."
 
 
 def each_seed(values: Sequence[float | None]) -> str:
@@ -254,10 +254,10 @@ def not_reproduced(findings: Findings, reasons: Reasons) -> list[tuple[Mapping[s
 def _too_little(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
     is_about_text = claim.get("num_domains") is None
     if claim["mark"] == UNDECIDED and is_about_text and findings["seeds"] < 3:
-        yield f"{seeds_words(findings)} and this much test text cannot resolve a difference of this size."
+        yield f"{count_seeds(findings)} and this much test text cannot resolve a difference of this size."
 
 
-def seeds_words(findings: Findings) -> str:
+def count_seeds(findings: Findings) -> str:
     """`1 seed`, `2 seeds`."""
     return f"{findings['seeds']} seed{'' if findings['seeds'] == 1 else 's'}"
 
@@ -314,7 +314,7 @@ def matrix(corner: str, down: Iterable[str], across: Iterable[str], cells: Itera
     return [{corner: name, **dict(zip(names, row, strict=True))} for name, row in zip(down, cells, strict=False)]
 
 
-def shown(value: object) -> str:
+def format_cell(value: object) -> str:
     """A value as the report prints it."""
     if value is None or value == "":
         return "—"

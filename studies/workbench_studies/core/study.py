@@ -108,7 +108,7 @@ class Study:
     sentences: tuple[Sentence, ...]
     reasons: Mapping[str, str]
 
-    def declared(self, row: Mapping[str, Any]) -> DeclaredClaim | None:
+    def find_claim(self, row: Mapping[str, Any]) -> DeclaredClaim | None:
         """How a claim of a report is declared, the one with the most words of its own if several have its form.
 
         None for sentences and for claims of an earlier version.
@@ -118,7 +118,7 @@ class Study:
 
     def id_of(self, row: Mapping[str, Any]) -> str:
         """The id of a claim of a report; empty for one that is not declared."""
-        declared = self.declared(row)
+        declared = self.find_claim(row)
         return declared.id if declared else ""
 
     def judge(
@@ -144,7 +144,7 @@ class Study:
             if one.why
         ]
 
-    def listed(self, verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    def list_sentences(self, verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
         """Every sentence with the marks of the claims that judge it, or why there are none."""
         rows = [(verdict.claim.id, verdict.claim.where, verdict.claim.sentence, verdict.mark) for verdict in verdicts]
         return [
@@ -167,7 +167,7 @@ def read_study(module: str) -> Study:
     claims = (table | row for table in tables.get("claim", ()) for row in table.pop("rows", ({},)))
     sentences = ({**one, "why": reasons.get(one.get("why"), one.get("why", ""))} for one in tables["sentence"])
     return Study(
-        tuple(_declared(claim, words) for claim in claims),
+        tuple(_read_claim(claim, words) for claim in claims),
         tuple(Sentence(**{**sentence, "judged_by": tuple(sentence.get("judged_by", ()))}) for sentence in sentences),
         reasons,
     )
@@ -176,7 +176,7 @@ def read_study(module: str) -> Study:
 _FIELDS = {one.name for one in fields(DeclaredClaim)} - {"options"}
 
 
-def _declared(table: Mapping[str, Any], words: Mapping[str, str]) -> DeclaredClaim:
+def _read_claim(table: Mapping[str, Any], words: Mapping[str, str]) -> DeclaredClaim:
     own = {name: value for name, value in table.items() if name in _FIELDS}
     options = {name: value for name, value in table.items() if name not in _FIELDS}
     known = {name: words[value] for name, value in options.items() if isinstance(value, str) and value in words}

@@ -16,13 +16,13 @@ from workbench_studies.core.drawing import (
     colour,
     error_bars,
     figure,
-    grouped,
+    group_rows,
     heatmap,
     logarithmic,
     ratio_heatmap,
 )
 from workbench_studies.core.findings import Findings
-from workbench_studies.demix.report import crossing_words, fitted_words
+from workbench_studies.demix.report import describe_changes, describe_crossing
 from workbench_studies.demix.tables import SETTLED, STABLE_AFTER
 
 _APART = 0.12  # of the readings of one mode
@@ -33,12 +33,12 @@ def _curves(findings: Findings) -> Chart | None:
     rows: Rows = findings["curves"]
     if not rows:
         return None
-    names, lines = [*grouped(rows, "{system}")], grouped(rows, "{system}, seed {seed}")
+    names, lines = [*group_rows(rows, "{system}")], group_rows(rows, "{system}, seed {seed}")
     styles = [
         {"color": colour(names.index(line["system"])), "dash": _DASHES[line["seed"] % len(_DASHES)]}
         for line, *_ in lines.values()
     ]
-    return Chart(_over_tokens("training tokens", lines, styles), crossing_words(findings), rows)
+    return Chart(_over_tokens("training tokens", lines, styles), describe_crossing(findings), rows)
 
 
 def _over_tokens(x: str, lines: Mapping[str, Rows], styles: Iterable[Mapping[str, Any]]) -> go.Figure:
@@ -54,7 +54,7 @@ def _forgetting(findings: Findings) -> Chart | None:
     dense = [row for row in rows if row["method"] == "dense-DAPT"]
     if not dense:
         return None
-    targets, lines = [*grouped(rows, "{target}")], grouped(rows, "{method} on {target}: {text}")
+    targets, lines = [*group_rows(rows, "{target}")], group_rows(rows, "{method} on {target}: {text}")
     first = {name: [row for row in line if row["seed"] == line[0]["seed"]] for name, line in lines.items()}
     styles = [
         {
@@ -70,14 +70,14 @@ def _forgetting(findings: Findings) -> Chart | None:
 
 def _forgotten(dense: Rows) -> str:
     """For how many targets the training domains end worse than they began, by the mean over seeds."""
-    lines = grouped((row for row in dense if row["text"] == "training domains"), "{target}").values()
+    lines = group_rows((row for row in dense if row["text"] == "training domains"), "{target}").values()
     worse = sum(_ends(line, max) > _ends(line, min) for line in lines)
     return f"Dense-DAPT's training domains end worse than they began for {worse} of {len(lines)} targets"
 
 
 def _ends(line: Rows, which: Callable[[Iterable[int]], int]) -> float:
     """The mean perplexity at the first (`min`) or last (`max`) point of each seed."""
-    by_seed = grouped(line, "{seed}").values()
+    by_seed = group_rows(line, "{seed}").values()
     at = [(rows, which(row["tokens"] for row in rows)) for rows in by_seed]
     return float(sum(row["perplexity"] for rows, tokens in at for row in rows if row["tokens"] == tokens) / len(at))
 
@@ -87,7 +87,7 @@ def _modes(findings: Findings) -> Chart | None:
     if not rows:
         return None
     drawn = figure("way to mix", "average perplexity per token on novel text", better="lower")
-    names, readings = [*grouped(rows, "{system}")], grouped(rows, "{reading}")
+    names, readings = [*group_rows(rows, "{system}")], group_rows(rows, "{reading}")
     moved = {
         reading: [row | {"x": names.index(row["system"]) + _APART * place} for row in line]
         for place, (reading, line) in enumerate(readings.items())
@@ -103,13 +103,13 @@ def _dots(place: int) -> dict[str, Any]:
     return {"mode": "markers", "marker": {"color": colour(place), "size": 10}}
 
 
-def _calibrated(findings: Findings) -> Chart | None:
+def _changes_by_mode(findings: Findings) -> Chart | None:
     """Each comparison of the calibrated reading a row, its change of perplexity with its interval."""
     rows: Rows = findings.get("calibrated", {}).get("against", [])
     if not rows:
         return None
     drawn = figure("change of perplexity against it, %", "", height=130 + 26 * len(rows))
-    for place, (against, own) in enumerate(grouped(rows, "{against}").items()):
+    for place, (against, own) in enumerate(group_rows(rows, "{against}").items()):
         drawn.add_scatter(
             x=[row["change"]["value"] for row in own],
             y=[len(rows) - 1 - rows.index(row) for row in own],
@@ -126,7 +126,7 @@ def _calibrated(findings: Findings) -> Chart | None:
         | {f"change, % {name}".removesuffix(" value"): row["change"][name] for name in ("value", "low", "high")}
         for row in rows
     ]
-    changes = fitted_words(findings)
+    changes = describe_changes(findings)
     title = f"Calibrated on dev text (ours), perplexity against Dense: {changes}" if changes else "Calibrated (ours)"
     return Chart(drawn, title, table)
 
@@ -182,7 +182,7 @@ CHARTS: Mapping[str, Draw] = {
     "curves": _curves,
     "forgetting": _forgetting,
     "modes": _modes,
-    "calibrated": _calibrated,
+    "calibrated": _changes_by_mode,
     "ratios": _ratios,
     "posteriors": _posteriors,
     "courses": _courses,

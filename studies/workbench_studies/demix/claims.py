@@ -211,7 +211,7 @@ def is_stable(case: DemixCase, claim: Claim, _: Options) -> Verdict:
 def changes_by_adapting(case: DemixCase, claim: Claim, options: Options) -> Verdict:
     """From one system to another, of every target to which a model was adapted: on it, or on the training domains."""
     changes = [
-        SystemChange(_adapted(case, options["after"], target), _adapted(case, options["before"], target), domain)
+        SystemChange(_system_on(case, options["after"], target), _system_on(case, options["before"], target), domain)
         for target in _targets(case, options["after"])
         for domain in ([target] if options["on"] == "target" else case.texts[options["on"]])
     ]
@@ -219,21 +219,21 @@ def changes_by_adapting(case: DemixCase, claim: Claim, options: Options) -> Verd
     return is_so(claim, case.measured.resampled.changes(changes), options.get("border", 0.0), unit="%")
 
 
-def _adapted(case: DemixCase, mode: str, target: str) -> object:
+def _system_on(case: DemixCase, mode: str, target: str) -> object:
     return case.systems.get(f"{mode} {target}", case.systems[mode])
 
 
 def _targets(case: DemixCase, mode: str) -> list[str]:
     """The novel domains to which a model was adapted and scored, in some seed."""
     training, resampled = case.texts["training"], case.measured.resampled
-    return [one for one in case.texts["novel"] if resampled.seeds_with([_adapted(case, mode, one)], [*training, one])]
+    return [one for one in case.texts["novel"] if resampled.seeds_with([_system_on(case, mode, one)], [*training, one])]
 
 
 def comes_close(case: DemixCase, claim: Claim, options: Options) -> Verdict:
     """How far DEMix-DAPT is from dense-DAPT on each target; the one on which it is least surely close is judged."""
     measured, known, collapsed = case.measured, {}, []
     for target in _targets(case, "demix-dapt"):
-        demix, dense = (_adapted(case, mode, target) for mode in ("demix-dapt", "dense-dapt"))
+        demix, dense = (_system_on(case, mode, target) for mode in ("demix-dapt", "dense-dapt"))
         if change := measured.change(demix, dense, [target]):
             known[target] = change
             own = measured.change(dense, case.systems["dense"], [target])

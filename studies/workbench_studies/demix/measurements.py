@@ -76,11 +76,11 @@ class DemixMeasurements(Measurements):
             if fitted := fit(texts, run.experts("demix", self.subject.domains)):
                 self.fits[run.seed] = fitted
             for domain in self.subject.everywhere:
-                _Text(self, run, domain, scores).measure()
+                _DemixText(self, run, domain, scores).measure()
                 yield f"seed {run.seed}, {domain}"
 
 
-class _Text(ScoredText):
+class _DemixText(ScoredText):
     """The scores of one domain under the models of one seed."""
 
     measured: DemixMeasurements
@@ -97,7 +97,7 @@ class _Text(ScoredText):
         for method in _DENSE:
             self.keep(System(method), self.one(self.run.expert(method, self.domain)))
         tokens = self.run.experts("domain-token", self.subject.domains)
-        self.keep(System("domain-token"), self._given_or_best(tokens))
+        self.keep(System("domain-token"), self._own_or_best(tokens))
 
     def _measure_demix(self) -> None:
         experts = self.run.experts("demix", self.subject.domains)
@@ -106,7 +106,7 @@ class _Text(ScoredText):
             return
         for place, home in enumerate(self.subject.domains):
             self.keep(single_expert(home), self.loss(test, test.logprobs_EX[place]))
-        self.keep(System("naive"), self._given_or_best(experts))
+        self.keep(System("naive"), self._own_or_best(experts))
         if self.domain in self.subject.domains:
             self.keep(System("interleaved"), self.one(own(self.run.interleaved, self.domain)))
         self._measure_mixtures(test, self.load(experts, "dev"))
@@ -170,7 +170,7 @@ class _Text(ScoredText):
             dev.documents_N[: blocks_ENT.shape[1]],
         )
 
-    def _given_or_best(self, experts: Sequence[str]) -> Loss | None:
+    def _own_or_best(self, experts: Sequence[str]) -> Loss | None:
         """The domain's own expert; where it has none, the one with the lowest perplexity on this very text (§5.3)."""
         if self.domain in self.subject.domains:
             return self.one(experts[self.subject.domains.index(self.domain)])

@@ -44,7 +44,7 @@ def where_it_holds(findings: Findings) -> str:
     for text in (TRAINING, NOVEL):
         own = [row for row in rows if row["text"] == text]
         rivals = (WORDS["dense"], str(PAPER), str(CODE))
-        compared = [_compared(name, [row for row in own if row["against"] == name]) for name in rivals]
+        compared = [_describe_sides(name, [row for row in own if row["against"] == name]) for name in rivals]
         if own:
             parts.append(f"On the {text} it has {'; '.join(compared)}.")
     losing = [
@@ -57,14 +57,14 @@ def where_it_holds(findings: Findings) -> str:
     return " ".join([*parts, *caution])
 
 
-def _compared(name: str, rows: Sequence[dict[str, Any]]) -> str:
+def _describe_sides(name: str, rows: Sequence[dict[str, Any]]) -> str:
     """`less perplexity than Dense (uniform, cached), and no sure difference from it (updating)`."""
     words = {"less": "less perplexity than", "more": "more perplexity than", "undecided": "no sure difference from"}
     sides = {side: [row["mode"] for row in rows if row["side"] == side] for side in words}
     return ", ".join(f"{words[side]} {name} ({', '.join(modes)})" for side, modes in sides.items() if modes)
 
 
-def fitted_words(findings: Findings) -> str:
+def describe_changes(findings: Findings) -> str:
     """The changes against Dense of the mode that the fit is made for: `-13.5 % on the novel domains`; empty without."""
     rows: list[dict[str, Any]] = findings.get("calibrated", {}).get("against", [])
     own = [row for row in rows if (row["mode"], row["against"]) == (_FITTED_MODE, WORDS["dense"])]
@@ -74,7 +74,7 @@ def fitted_words(findings: Findings) -> str:
 # paragraphs and tables ----------------------------------------------------------------------------
 
 
-def crossing_words(findings: Findings, method: str = "dense") -> str:
+def describe_crossing(findings: Findings, method: str = "dense") -> str:
     """Whether DEMix overtakes a baseline (Dense) on held-out text while they train, and where."""
     result, other = findings["crossing"].get(method), WORDS[method]
     if not result:
@@ -91,7 +91,7 @@ def _read_as(findings: Findings, table: str) -> str:
     return _TEXTS["read_as"] if any(row.get("reading") for row in findings["tables"][table]) else ""
 
 
-def _removed(findings: Findings) -> str:
+def _describe_removed(findings: Findings) -> str:
     if not findings["removed"]:
         return "No model was trained without a domain."
     return (
@@ -188,8 +188,8 @@ def few_tokens(findings: Findings) -> Iterator[str]:
     }
     if failed:
         methods = list(dict.fromkeys(failed.values()))
-        numbers, models = _listed(map(str, failed)), _listed(WORDS[method] for method in methods)
-        crossings = " ".join(crossing_words(findings, method) for method in methods)
+        numbers, models = _join(map(str, failed)), _join(WORDS[method] for method in methods)
+        crossings = " ".join(describe_crossing(findings, method) for method in methods)
         total = findings["budget"]["training_tokens"]
         each = amount(total // len(findings["domains"]))
         yield (
@@ -199,7 +199,7 @@ def few_tokens(findings: Findings) -> Iterator[str]:
         )
 
 
-def _listed(words: Iterable[str]) -> str:
+def _join(words: Iterable[str]) -> str:
     """`1, 2 and 5`."""
     *before, last = words
     return f"{', '.join(before)} and {last}" if before else last
@@ -213,10 +213,10 @@ REPORT = Report(
         "codes_reading": lambda _: CODE,
         "ours": partial(_ours, part="fit"),
         "limit_of_ours": partial(_ours, part="limit"),
-        "crossing_dense": crossing_words,
+        "crossing_dense": describe_crossing,
         "read_as_3": partial(_read_as, table="3"),
         "read_as_5": partial(_read_as, table="5"),
-        "removed_words": _removed,
+        "removed_words": _describe_removed,
     },
     {
         "readings": _reading_rows,

@@ -24,9 +24,9 @@ from workbench.registry.reports import get_report
 from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
-from workbench_studies.core.compare import compare, compare_words
+from workbench_studies.core.compare import compare, summarize_comparison
 from workbench_studies.core.findings import Findings, cautions, summary
-from workbench_studies.core.report import mark_words, with_interval
+from workbench_studies.core.report import format_marks, with_interval
 from workbench_studies.core.sizes import ENOUGH_DOCUMENTS, SIZE, SizeName
 from workbench_studies.core.spec import Replicate
 from workbench_studies.mode.names import roles
@@ -309,7 +309,7 @@ def print_claims(name: str, as_json: bool) -> None:
         print_json({"report": card, "files": files_of(card)})
         return
     rows = [
-        (claim["where"], claim["sentence"], claim["paper"], claim["ours"], with_interval(claim), mark_words(claim))
+        (claim["where"], claim["sentence"], claim["paper"], claim["ours"], with_interval(claim), format_marks(claim))
         for claim in card.findings["claims"]
     ]
     print_table(
@@ -336,7 +336,7 @@ def print_comparison(first: str, second: str, as_json: bool) -> None:
     names = comparison.names
     columns = ["Table", "Claim", f"Mark in {names[0]}", f"Mark in {names[1]}", "First", "Second", "Moved", "Unit"]
     print_table(columns, rows, empty="All marks agree; every estimate is within the first report's interval.")
-    say(compare_words(comparison))
+    say(summarize_comparison(comparison))
 
 
 def _findings_of(report: str) -> Findings:

@@ -30,7 +30,7 @@ from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 from workbench_studies.core.findings import cautions, summary
-from workbench_studies.core.forest import forest, forest_words
+from workbench_studies.core.forest import explain_forest, forest
 from workbench_studies.core.report import claim_rows
 from workbench_studies.core.sizes import SEEDS, SizeName
 from workbench_studies.core.spec import Replicate
@@ -235,7 +235,7 @@ def _show_report(report: ReportCard) -> None:
         st.write(plain(caution))
     _offer_files(report)
     if plot := forest(findings):
-        st.write(plain(forest_words(findings)))
+        st.write(plain(explain_forest(findings)))
         show_chart(CaptionedChart(plot.figure, plot.title, plot.words, plot.rows), "replication_forest")
     rows = [{name: row[name] for name in _FIRST} | dict(row) for row in claim_rows(findings["claims"])]
     show_table(rows, key="replication_claims", words="Every claim with its mark and interval")

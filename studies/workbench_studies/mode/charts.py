@@ -9,10 +9,10 @@ from typing import Any
 import plotly.graph_objects as go
 
 from workbench.formatting.number_format import label
-from workbench_studies.core.drawing import Chart, Draw, Rows, add_lines, colour, figure, grouped
+from workbench_studies.core.drawing import Chart, Draw, Rows, add_lines, colour, figure, group_rows
 from workbench_studies.core.findings import Findings
 from workbench_studies.mode.names import Arm
-from workbench_studies.mode.report import leader_words
+from workbench_studies.mode.report import describe_leader
 from workbench_studies.mode.tables import ALL, on
 
 _ACCURACY = "next-token accuracy, %"
@@ -24,19 +24,19 @@ _BELOW = {"orientation": "h", "y": -0.25, "yanchor": "top", "x": 0}
 def _methods(findings: Findings) -> Chart | None:
     """Learning vs. forgetting: up and to the right is better."""
     first, second, kept = (on(one) for one in (*findings["targets"], findings["retention"]))
-    rows = _known(findings, "1", first, second, kept)
+    rows = _rows_with(findings, "1", first, second, kept)
     if not rows:
         return None
     drawn = figure(f"mean of both targets: {_ACCURACY}", f"{label(findings['retention'])}: {_ACCURACY}", height=560)
     for row, look in zip(rows, _looks(range(len(rows)), 12), strict=True):
         mean = (row[first] + row[second]) / 2
         drawn.add_scatter(x=[mean], y=[row[kept]], name=label(row["model"]), mode="markers", marker=look["marker"])
-    return Chart(drawn.update_layout(legend=_BELOW), leader_words(findings), rows)
+    return Chart(drawn.update_layout(legend=_BELOW), describe_leader(findings), rows)
 
 
 def _parameters(findings: Findings) -> Chart | None:
     target = findings["targets"][1]
-    rows = _known(findings, "parameters", on(target))
+    rows = _rows_with(findings, "parameters", on(target))
     rows = [row for row in rows if row["parameters added"]]
     if not rows:
         return None
@@ -51,7 +51,7 @@ _TICKS = [digit * 10**power for power in range(2, 13) for digit in (1, 2, 5)]  #
 
 def _sequences(findings: Findings) -> Chart | None:
     target = findings["targets"][1]
-    rows = _known(findings, "sequences", on(target))
+    rows = _rows_with(findings, "sequences", on(target))
     if not rows:
         return None
     drawn = _lines(rows, "sequences", on(target), "method", f"{label(target)}: {_ACCURACY}")
@@ -61,7 +61,7 @@ def _sequences(findings: Findings) -> Chart | None:
 
 
 def _mixture(findings: Findings) -> Chart | None:
-    rows = _known(findings, "mixture", "average")
+    rows = _rows_with(findings, "mixture", "average")
     if not rows:
         return None
     in_table_1, amounts = [row["model"] for row in findings["tables"]["1"]], {row["sequences of each"] for row in rows}
@@ -74,7 +74,7 @@ def _mixture(findings: Findings) -> Chart | None:
     return Chart(drawn, title, rows)
 
 
-def _known(findings: Findings, table: str, *columns: str) -> Rows:
+def _rows_with(findings: Findings, table: str, *columns: str) -> Rows:
     """The rows of a table that have numbers in these columns."""
     return [row for row in findings["tables"][table] if all(row[column] is not None for column in columns)]
 
@@ -112,7 +112,7 @@ def _number(amount: str) -> float:
 
 def _lines(rows: Rows, x: str, y: str, name: str, y_title: str, known: Sequence[str] = ()) -> go.Figure:
     """A line for each name, with the colour and symbol of its index among the known names."""
-    groups = grouped(rows, f"{{{name}}}")
+    groups = group_rows(rows, f"{{{name}}}")
     order = list(dict.fromkeys([*known, *groups]))
     drawn = add_lines(figure(x, y_title), groups, x, y, *_looks(map(order.index, groups), 8))
     return drawn.update_layout(legend=_BELOW)

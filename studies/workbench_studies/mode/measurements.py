@@ -13,7 +13,7 @@ from workbench_studies.core.averages import Averages, Hits, Place
 from workbench_studies.core.measurements import Measurements, ScoredText, Scores
 from workbench_studies.core.verdicts import NEAR_CHANCE
 from workbench_studies.mode.arms import ReplicateMode
-from workbench_studies.mode.names import BACKBONE, Arm, trained_on
+from workbench_studies.mode.names import BACKBONE, Arm, targets_of
 
 _ROUNDING = 1e-9  # between means of the same accuracies over different numbers of seeds
 
@@ -30,7 +30,7 @@ class ModeMeasurements(Measurements):
 
     @cached_property
     def averages(self) -> Averages:
-        """The accuracies, of which claims speak here."""
+        """The accuracies, which claims compare here."""
         return Averages(self.hits)
 
     def value_of(self, system: Hashable, domains: Sequence[str]) -> float | None:
@@ -76,7 +76,7 @@ class ModeMeasurements(Measurements):
 
         Early stopping restores the best weights, which may be those of the start: such an arm is the backbone itself.
         """
-        trained = trained_on(arm, self.subject.targets)
+        trained = targets_of(arm, self.subject.targets)
         own, untouched = (self.averages.value(one, trained) for one in (arm, BACKBONE))
         if own is None or untouched is None or own > untouched + _ROUNDING:
             return ""

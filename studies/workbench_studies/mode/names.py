@@ -118,7 +118,7 @@ class ModeRun(Run):
     def expert(self, arm: Arm, targets: Sequence[str]) -> str:
         """The name of an arm's model."""
         own = {"backbone": "dense", "full": "dense", "lora": "mixed", "frozen": "composed", "composed": "composed"}
-        domains = trained_on(arm, targets)
+        domains = targets_of(arm, targets)
         mode = domains[0] if len(domains) == 1 else "mixed"
         mixture = self.backbone if arm == BACKBONE else self.mixture(arm)
         return f"{mixture}/{own.get(arm.method, mode)}"
@@ -141,6 +141,6 @@ def roles(domains: Sequence[str], targets: Sequence[str] = (), retention: str = 
     return {"targets": list(targets) or others[:2], "retention": retained}
 
 
-def trained_on(arm: Arm, targets: Sequence[str]) -> list[str]:
+def targets_of(arm: Arm, targets: Sequence[str]) -> list[str]:
     """The targets that an arm is trained on."""
     return {"mixed": list(targets), "first": [targets[0]], "second": [targets[1]]}[arm.on]

@@ -15,16 +15,16 @@ _COMPOSED, _FULL = str(Arm("composed")), str(Arm("full"))
 _PAPERS_WIDTH = 2048  # about: 1.58 billion parameters in 18 layers
 
 
-def best_words(findings: Findings) -> str:
+def describe_best(findings: Findings) -> str:
     """Which row of table 1 is best on average, and what its rivals have with as many steps in all."""
     named = [row["model"] for row in findings["tables"]["1"]]
     longer = [row for row in findings["tables"]["steps"] if row["average"] is not None and row["model"] not in named]
     listed = ", ".join(f"{row['model']} {row['average']:.2f} %" for row in longer)
-    sentence = leader_words(findings)
+    sentence = describe_leader(findings)
     return f"{sentence} With as many steps as the composed model had in all: {listed}." if listed else sentence
 
 
-def leader_words(findings: Findings) -> str:
+def describe_leader(findings: Findings) -> str:
     """Which row of table 1 is best on average, with full fine-tuning and the composed model."""
     of = {row["model"]: row["average"] for row in findings["tables"]["1"] if row["average"] is not None}
     if not {_COMPOSED, _FULL} <= of.keys():
@@ -75,7 +75,7 @@ REPORT = Report(
     read_table(__file__, "report"),
     reasons,
     {
-        "best": best_words,
+        "best": describe_best,
         "times": lambda findings: f"{_PAPERS_WIDTH / findings['budget']['shape']['width']:.0f}",
         "seeding_tokens": lambda findings: amount(findings["budget"]["seeding_tokens"]),
         "training_tokens": lambda findings: amount(findings["budget"]["training_tokens"]),

@@ -18,7 +18,7 @@ from workbench_studies.cbtm import tables as cbtm_tables
 from workbench_studies.cbtm.measurements import CbtmMeasurements
 from workbench_studies.cbtm.names import SIZES as CBTM_SIZES
 from workbench_studies.core.findings import Circumstances, Findings, Row, common_findings
-from workbench_studies.core.report import Report, seeds_words
+from workbench_studies.core.report import Report, count_seeds
 from workbench_studies.core.sizes import Size, SizeName
 from workbench_studies.core.spec import Replicate
 from workbench_studies.core.study import Study
@@ -68,7 +68,7 @@ class Paper:
 
     def report_title(self, findings: Findings) -> str:
         """The title of a report."""
-        return f"{self.title} replicated: {findings['name']} ({findings['size']}, {seeds_words(findings)})"
+        return f"{self.title} replicated: {findings['name']} ({findings['size']}, {count_seeds(findings)})"
 
 
 DEMIX = Paper(

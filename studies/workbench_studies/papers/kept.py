@@ -10,7 +10,7 @@ from typing import Any
 
 from workbench_studies.core.findings import Findings, cautions
 from workbench_studies.core.forest import MARKS_IN_ORDER, look_of
-from workbench_studies.core.report import claim_name, mark_words, seeds_words, setting_words, with_interval
+from workbench_studies.core.report import claim_name, count_seeds, describe_setting, format_marks, with_interval
 from workbench_studies.core.sizes import SMOKE, TOO_SHORT
 from workbench_studies.papers.catalog import DEMIX, PAPERS
 from workbench_studies.papers.report_pages import markdown, page
@@ -101,7 +101,7 @@ def index(reports: Sequence[Findings]) -> str:
     for report in sorted(reports, key=lambda report: str(report["date"])):
         newest[report["paper"], report["corpus"], report["size"]] = report
     rows = [
-        f"| {PAPERS[one['paper']].title} | {one['corpus']} | {one['size']} | {seeds_words(one)} | {one['date']} | "
+        f"| {PAPERS[one['paper']].title} | {one['corpus']} | {one['size']} | {count_seeds(one)} | {one['date']} | "
         f"{' | '.join(map(str, counts(one).values()))} | [report]({one['name']}.md), [numbers]({one['name']}.json) |"
         for one in reports
         if newest[one["paper"], one["corpus"], one["size"]] is one
@@ -190,7 +190,7 @@ def _sentence(findings: Findings, folder: str) -> str:
 
 def place_of(findings: Findings) -> str:
     """`world1 (tiny, 3 seeds)`."""
-    return f"{findings['corpus']} ({findings['size']}, {seeds_words(findings)})"
+    return f"{findings['corpus']} ({findings['size']}, {count_seeds(findings)})"
 
 
 def where_they_hold(reports: Sequence[Findings]) -> list[str]:
@@ -199,7 +199,7 @@ def where_they_hold(reports: Sequence[Findings]) -> list[str]:
     for report in reports:
         for claim in main_claims(report):
             by_mark = marks.setdefault((PAPERS[report["paper"]].title, claim["sentence"]), {})
-            mark = ", ".join(filter(None, (mark_words(claim), claim.get("setting"))))
+            mark = ", ".join(filter(None, (format_marks(claim), claim.get("setting"))))
             by_mark.setdefault(mark, []).append(place_of(report))
     return [
         f"{title}: {sentence}: {'; '.join(f'{mark} on {_join_names(places)}' for mark, places in by_mark.items())}."
@@ -210,7 +210,7 @@ def where_they_hold(reports: Sequence[Findings]) -> list[str]:
 def main_claims(findings: Findings) -> list[Mapping[str, Any]]:
     """The claims of a report that its paper is known for, in the order of the report."""
     study = PAPERS[findings["paper"]].study
-    return [claim for claim in findings["claims"] if (declared := study.declared(claim)) and declared.is_main]
+    return [claim for claim in findings["claims"] if (declared := study.find_claim(claim)) and declared.is_main]
 
 
 def in_short(reports: Sequence[Findings]) -> str:
@@ -227,8 +227,8 @@ def _report(findings: Findings) -> Iterator[str]:
     yield ""
     for claim in main_claims(findings):
         numbers = "; ".join(filter(None, (claim["ours"], with_interval(claim) if claim["value"] is not None else "")))
-        sentence = f"- {claim['sentence']}: **{mark_words(claim)}**{f' ({numbers})' if numbers else ''}."
-        yield " ".join([sentence, *_other_reading(findings, claim), setting_words(claim)]).strip()
+        sentence = f"- {claim['sentence']}: **{format_marks(claim)}**{f' ({numbers})' if numbers else ''}."
+        yield " ".join([sentence, *_other_reading(findings, claim), describe_setting(claim)]).strip()
     if ours := paper.ours(findings):
         yield f"- Calibrated evidence, which is ours and judges no claim. {ours}"
 

@@ -17,7 +17,7 @@ from workbench.kinds.training.mode import ComposeMode, TrainMode
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.requests import PlanStep
 from workbench_studies.mode.arms import STAGE_1, ModeSize, ReplicateMode, groups_of, seeds_of, single
-from workbench_studies.mode.names import BACKBONE, Arm, ModeRun, trained_on
+from workbench_studies.mode.names import BACKBONE, Arm, ModeRun, targets_of
 from workbench_studies.papers.plan_steps import imports_and_seeds, plan_step, scoring
 
 _EVALUATIONS = 10
@@ -55,7 +55,7 @@ def _backbone(spec: ReplicateMode, run: ModeRun) -> Iterator[PlanStep]:
 
 def _training(spec: ReplicateMode, run: ModeRun, arm: Arm) -> TrainJoint | TrainMode | ComposeMode:
     """The training of an arm from the backbone, or from the experts of stage 1."""
-    name, domains, training = run.mixture(arm), trained_on(arm, spec.targets), _settings(spec.budget, run, arm)
+    name, domains, training = run.mixture(arm), targets_of(arm, spec.targets), _settings(spec.budget, run, arm)
     if arm.is_composed:
         experts = [run.expert(single(spec.budget, target), spec.targets) for target in STAGE_1]
         frozen = arm.method == "frozen"

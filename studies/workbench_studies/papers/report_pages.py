@@ -15,8 +15,8 @@ from jinja2 import Environment
 
 from workbench_studies.core.drawing import Chart
 from workbench_studies.core.findings import Findings
-from workbench_studies.core.forest import FOREST, forest, forest_text, forest_words, look_of
-from workbench_studies.core.report import Cell, Rows, Section, shown
+from workbench_studies.core.forest import FOREST, explain_forest, forest, forest_text, look_of
+from workbench_studies.core.report import Cell, Rows, Section, format_cell
 from workbench_studies.papers.catalog import paper_of
 
 CLAIMS = "Claims"  # the title of their section
@@ -32,7 +32,7 @@ def outline(findings: Findings) -> list[Section]:
         words.append(f"Written on {findings['date']}. Text: {findings['corpus']}. Versions: {versions}.")
     if forest(findings) is not None:
         text = forest_text(findings["claims"])
-        plot = [Section("All claims in one picture", (forest_words(findings),), chart=FOREST, text=text)]
+        plot = [Section("All claims in one picture", (explain_forest(findings),), chart=FOREST, text=text)]
     return [Section(summary.title, tuple(words)), *plot, *linked, *_text(findings), *_again(findings)]
 
 
@@ -151,7 +151,7 @@ def _markdown_table(rows: Rows) -> str:
 
 def _link_cell(value: object) -> str:
     """A cell with its link; quoted text can end neither its quotes nor its cell, nor become a link."""
-    text = _cell(shown(value))
+    text = _cell(format_cell(value))
     if not isinstance(value, Cell) or not value.text:
         return text
     if value.is_quoted:
@@ -199,7 +199,7 @@ def page(findings: Findings) -> str:
             figure=lambda name: to_html(drawn[name].figure, div_id=f"chart-{name}", **options),
             paragraph=_paragraph,
             anchor=anchor,
-            shown=shown,
+            format_cell=format_cell,
             look_of=look_of,
         )
     )

@@ -126,7 +126,7 @@ def _mark_rows(study: Study, rows: Sequence[Row], evidence: str, others: Sequenc
         if row not in holding:
             yield row
             continue
-        declared = study.declared(row)
+        declared = study.find_claim(row)
         implied = declared.implied if declared else None
         follows = implied and implied.evidence in ("", evidence) and (not implied.follows or implied.follows in held)
         repeated = next((f"Its numbers are those of “{claim_name(one)}”." for one in before if _is_same(row, one)), "")
