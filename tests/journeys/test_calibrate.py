@@ -57,7 +57,7 @@ def numbers(answer: EvidenceCalibration | dict[str, Any]) -> dict[str, Any]:
 def test_neither_novel_nor_test_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     before = fitted()
     assert before.domains == TRAINED
-    scores._checked.cache_clear()
+    scores._checked_folder.cache_clear()
     with reading() as session:
         query = select(Evaluation).join(Evaluation.domain)
         others = session.scalars(query.where((Evaluation.split == "test") | Domain.name.not_in(TRAINED))).all()

@@ -307,7 +307,7 @@ def test_a_full_disk_in_the_middle_leaves_no_row_and_no_half_of_an_artifact(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr("engine.methods.multi_expert_files.save_file", is_full)  # after a card and a tokenizer
+        patch.setattr("engine.methods.multi_expert_files.save_tensors", is_full)  # after a card and a tokenizer
         patch.setattr("engine.packed_file.hashlib.sha256", is_full)  # as a member is written
         card = trained(job_spec)
     assert (card.state, "is full" in card.error) == ("paused", True)

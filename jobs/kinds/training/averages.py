@@ -109,7 +109,7 @@ def export_mixture(work: Work, spec: ExportMixture) -> JobRun:
     target, first = Path(spec.folder), parts[0]
     yield WRITING
     if not is_written(work, target, "folder"):
-        lm = yield from merge_experts(as_moe if spec.format == ADDS_NETWORKS else average, parts)
+        lm = yield from merge_experts(as_moe if ADDS_NETWORKS[spec.format] else average, parts)
         with output_folder(work, target) as folder:
             yield from write_model(work, partial(save_model, lm, first.base.folder), first.kept.folder, card, folder)
     about = {"mixture": spec.mixture, "folder": spec.folder, "format": spec.format, "num_bytes": output_bytes(target)}
@@ -123,7 +123,7 @@ def _read_mixture(session: Session, work: Work, spec: ExportMixture) -> tuple[li
         raise BadSpecError(complaints)
     shares = _shares(row, spec.format)
     require_one_tokenizer([*shares])
-    adds_networks = spec.format == ADDS_NETWORKS
+    adds_networks = ADDS_NETWORKS[spec.format]
     if not adds_networks:
         require_averageable([*shares])
     facts = tuple(expert_facts(session, one) for one in shares)
@@ -136,7 +136,7 @@ def _shares(row: Mixture, format: str) -> dict[Expert, float]:
     """The share of each expert that takes part: of the gate where it is exported, of the prior for an average."""
     experts = taking_part(row)
     weights = {member.expert: member.weight for member in row.members if member.expert in experts}
-    if format == ADDS_NETWORKS:  # a gate of the k largest weights leaves the others out
+    if ADDS_NETWORKS[format]:  # a gate of the k largest weights leaves the others out
         logs = build_gate(load_gate(row.gate), [*weights.values()]).start().log_weights().tolist()
         weights = {one: weights[one] for one, log in zip(weights, logs, strict=True) if math.isfinite(log)}
     return {one: weight / sum(weights.values()) for one, weight in weights.items()}

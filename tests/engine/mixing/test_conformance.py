@@ -23,6 +23,7 @@ NUM_BLOCKS, BLOCK = 3, 20
 PRIOR = [1.0, 2.0, 3.0, 4.0]
 CONFIGS = list(every_gate())
 CONFIGS += [replace(one, freeze_after=3) for one in CONFIGS if hasattr(one, "freeze_after")]
+OF_PRIOR = ("fixed", "posterior", "updating")  # gates of ours that start at the prior itself
 IN_BITS = [  # that do not depend on how many numbers are computed together
     one
     for one in CONFIGS
@@ -102,7 +103,7 @@ def test_some_blocks_at_a_time_give_the_bits_of_all_together(
         assert torch.equal(gate.mixed(scores_ENT, distances), expected_NT)
 
 
-@pytest.mark.parametrize("config", [one for one in CONFIGS if not gate_type(one.kind).needs_clustering], ids=str)
+@pytest.mark.parametrize("config", [config for config in CONFIGS if config.kind in OF_PRIOR], ids=str)
 def test_the_first_position_has_the_prior_itself(config: GateConfig) -> None:
     expected_E = torch.tensor(PRIOR, dtype=torch.float64)
     if config.top_k:

@@ -6,12 +6,14 @@ A stop request is not a stop, a lost process is not running.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ui.present.text.formatting import duration, listed, pluralize, size
 from workbench.answers.cards import DeviceCard, JobCard
-from workbench.kinds.kind import FirstStep, known_kinds
 from workbench.schema.job_states import FINISHED, UNFINISHED, ShownState
+
+if TYPE_CHECKING:
+    from workbench.kinds.kind import FirstStep
 
 Colour = Literal["green", "blue", "orange", "red", "gray", "violet"]
 
@@ -166,6 +168,8 @@ def bringing(jobs: Sequence[JobCard], step: FirstStep) -> JobCard | None:
 
 def step_of(job: JobCard) -> FirstStep:
     """What a job brings of what a new workbench lacks; empty also where its kind is not installed."""
+    from workbench.kinds.kind import known_kinds  # the help of a command needs no kinds
+
     kind = known_kinds().get(job.kind)
     return kind.first_step if kind else ""
 

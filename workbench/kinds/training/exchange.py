@@ -148,7 +148,8 @@ def format_complaints(session: Session, expert: str, format: str) -> list[str]:
     return []
 
 
-ADDS_NETWORKS = "moe"  # the format of one model that adds the outputs of several networks; else it is their average
+# Formats of one model: whether it adds the outputs of several networks, or averages them.
+ADDS_NETWORKS = {"hf": False, "moe": True, "peft": False, "gguf": False}
 LOADED_BY = {  # what loads each format of exported experts and mixtures
     "hf": "AutoModelForCausalLM.from_pretrained",
     "moe": "AutoModelForCausalLM.from_pretrained",
@@ -198,7 +199,7 @@ def mixture_complaints(row: Mixture, format: str) -> list[str]:
 
     complaints = []
     gate = gate_type(load_gate(row.gate).kind)
-    if format == ADDS_NETWORKS and not gate.is_constant:
+    if ADDS_NETWORKS[format] and not gate.is_constant:
         complaints.append(
             f"The gate “{gate.name}” weighs experts {gate.sentence}, which no checkpoint expresses: set fixed weights "
             "(workbench mixture gate NAME --gate fixed), or export the average (--format hf)."
