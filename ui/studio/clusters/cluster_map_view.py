@@ -30,9 +30,9 @@ from workbench.registry.clusters.cluster_documents import DocumentMatches, get_d
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading
 from workbench.store.storage import get_storage
+import numpy as np
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 _KEY = "cluster_map"
