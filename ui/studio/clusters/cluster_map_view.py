@@ -6,6 +6,7 @@ import html
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import streamlit as st
 
 from jobs.queue.submit import submit
@@ -30,7 +31,6 @@ from workbench.registry.clusters.cluster_documents import DocumentMatches, get_d
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading
 from workbench.store.storage import get_storage
-import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
