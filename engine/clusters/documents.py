@@ -328,10 +328,6 @@ class Mapped:
     documents_M: NDArray[np.int32]
     vectors_MD: NDArray[np.float32]
 
-    def without_vectors(self) -> Mapped:
-        """The indices without the vectors, which are not needed once the map is drawn."""
-        return Mapped(self.documents_M, self.vectors_MD[:, :0])
-
     def save(self, folder: Path) -> None:
         """Writes both into a folder."""
         save_file({"documents_M": self.documents_M, "vectors_MD": self.vectors_MD}, folder / _MAPPED)

@@ -112,10 +112,11 @@ class Player:
         if request.lacks_setting:
             return ""
         models = {model.id: model for model in known_models(self._state.settings)}
-        panes = [
-            (pane.model or "", chip_values(pane.chips), _parts_off(pane, models.get(pane.model or "")))
-            for pane in request.panes
-        ]
+        panes = []
+        for pane in request.panes:
+            model = models.get(pane.model or "")
+            off = part_values(model.parts, parts_of(pane.parts, model.parts)) if model else []
+            panes.append((pane.model or "", chip_values(pane.chips), off))
         return panes_address(panes, request.prompt, request.answer_format, request.sampling)
 
     def legend(self, *values: Any) -> str:
@@ -367,11 +368,6 @@ def parts_of(chosen: Sequence[str], parts: Mapping[str, Sequence[str]]) -> dict[
     """The parts that are on, by expert, from the values of their switches."""
     pairs = [json.loads(one) for one in chosen]
     return {name: [part for one, part in pairs if one == name] for name in parts}
-
-
-def _parts_off(pane: PaneRequest, model: Model | None) -> list[str]:
-    """The parts that are off in a pane, as an address has them."""
-    return part_values(model.parts, parts_of(pane.parts, model.parts)) if model else []
 
 
 def _neighbour(index: int, count: int) -> int:

@@ -31,7 +31,9 @@ def main() -> None:
     here = st.navigation(list(pages), position="top")
     page = next(page for st_page, page in pages.items() if st_page == here)
     st.set_page_config(page_title=f"{page.title} · {BRAND}", page_icon=str(ICON), layout="wide")
-    _stay_silent()
+    # Before Streamlit turns a foreign origin away, it asks amazonaws.com for this machine's address. Nothing
+    # here calls home: an answer that no origin can equal ends the question.
+    net_util._external_ip = net_util._external_ip or "(not asked)"
     st.logo(str(ICON), size="large")
     st.html(STYLE)
     watch_connection()
@@ -62,12 +64,6 @@ def _st_page(page: Page) -> st.Page:
         default=page is OVERVIEW,
         visibility="visible" if is_first else "hidden",
     )
-
-
-def _stay_silent() -> None:
-    # Before Streamlit turns a foreign origin away, it asks amazonaws.com for this machine's address. Nothing
-    # here calls home: an answer that no origin can equal ends the question.
-    net_util._external_ip = net_util._external_ip or "(not asked)"
 
 
 if __name__ == "__main__":

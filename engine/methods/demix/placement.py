@@ -42,7 +42,10 @@ class ExpertLinear(nn.Module):
         per_row = x.shape[0] // sum(rows.num_rows)
         # split, not slices: its backward pass is one concatenation instead of E padded copies
         parts = x.split([count * per_row for count in rows.num_rows])
-        return _join_outputs([_apply(self.experts[key], part) for key, part in zip(rows.keys, parts, strict=True)])
+        outputs = [_apply(self.experts[key], part) for key, part in zip(rows.keys, parts, strict=True)]
+        if isinstance(outputs[0], Tensor):
+            return torch.cat(outputs)
+        return tuple(map(torch.cat, zip(*outputs, strict=True)))  # some mixtures also give their routers' scores
 
     def map_of(self, key: str) -> nn.Module:
         """The map of this expert, to replace the layer with."""
@@ -93,11 +96,6 @@ def _apply(expert: nn.Module, x: Tensor) -> Any:
     if expert.bias is None:
         return torch.mm(expert.weight, columns).t()[:, None]
     return torch.addmm(expert.bias[:, None], expert.weight, columns).t()[:, None]
-
-
-def _join_outputs(parts: Sequence[Any]) -> Any:
-    """The outputs of all rows; some mixtures of experts also give their routers' scores."""
-    return torch.cat(list(parts)) if isinstance(parts[0], Tensor) else tuple(map(torch.cat, zip(*parts, strict=True)))
 
 
 class FeedForward(Placement):

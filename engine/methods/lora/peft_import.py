@@ -126,14 +126,9 @@ def read_adapter(lm: nn.Module, folder: Path, changes: list[str]) -> dict[str, T
             f"{folder / WEIGHTS} is not a complete safetensors file: {short(error)}.", _SAVE_AGAIN
         ) from None
     changes += [*names.changes, *(f"“{short(name)}” equals the seed's and was left out." for name in tables)]
-    if not any(_acts(state, map_name) for map_name in map_names):
+    if not any(all(state[f"{map_name}.{factor}"].any() for factor in FACTORS.values()) for map_name in map_names):
         changes.append("Every change of the adapter is zero: the expert equals its seed.")
     return state | {f"{map_name}.scale": _scale(config, map_name) for map_name in map_names}
-
-
-def _acts(state: Mapping[str, Tensor], map_name: str) -> bool:
-    """Whether a change may be other than zero: neither of its factors is."""
-    return all(bool(state[f"{map_name}.{factor}"].any()) for factor in FACTORS.values())
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

@@ -194,7 +194,7 @@ def run(work: Work, spec: FindClusters) -> JobRun:
         documents.save(folder)
         if chart:
             chart.save(folder)
-            mapped.without_vectors().save(folder)
+            replace(mapped, vectors_MD=mapped.vectors_MD[:, :0]).save(folder)  # the map needs no vectors now
     return _register(work, inputs, fit_folder, artifact_id, documents, chart)
 
 

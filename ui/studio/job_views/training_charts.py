@@ -313,7 +313,11 @@ def _gates_title(looks: Shares, names: Sequence[str]) -> str:
     at_home = [(place, name) for place, name in enumerate(names) if name in last and len(last) > 1]
     if not at_home:
         return "Gate shares: a wider band is a larger weight"
-    fits = [name for place, name in at_home if _has_more_say_at_home(last, name, place)]
+    fits = [  # parts that weigh more on their domain than on each other, by a margin that can be seen
+        home
+        for number, home in at_home
+        if all(look[number] + _MARGIN <= last[home][number] for domain, look in last.items() if domain != home)
+    ]
     if all(_spread(last, place) < _MARGIN for place, _ in at_home):
         summary = "the gates do not distinguish the domains yet"
     elif len(at_home) == 1:
@@ -324,11 +328,6 @@ def _gates_title(looks: Shares, names: Sequence[str]) -> str:
         most = "weighs most on its" if len(fits) == 1 else "weigh most on their"
         summary = f"{len(fits)} of {len(at_home)} parts {most} own domain"
     return f"Gate shares: {summary}; a wider band is a larger weight"
-
-
-def _has_more_say_at_home(last: Mapping[str, Sequence[float]], home: str, number: int) -> bool:
-    """Whether a part weighs more on its domain than on each other, by a margin that can be seen."""
-    return all(look[number] + _MARGIN <= last[home][number] for domain, look in last.items() if domain != home)
 
 
 def _spread(last: Mapping[str, Sequence[float]], number: int) -> float:

@@ -148,8 +148,7 @@ def format_complaints(session: Session, expert: str, format: str) -> list[str]:
     return []
 
 
-# Formats of one model: whether it adds the outputs of several networks, or averages them.
-ADDS_NETWORKS = {"hf": False, "moe": True, "peft": False, "gguf": False}
+ADDS_NETWORKS = {"hf": False, "moe": True, "peft": False, "gguf": False}  # else a mixture's experts are averaged
 LOADED_BY = {  # what loads each format of exported experts and mixtures
     "hf": "AutoModelForCausalLM.from_pretrained",
     "moe": "AutoModelForCausalLM.from_pretrained",
