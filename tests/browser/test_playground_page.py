@@ -343,7 +343,7 @@ def test_a_late_answer_does_not_take_the_address_back(
 def test_an_address_by_hand_is_answered_in_a_sentence_and_fills_no_grid(address: str, page: Page) -> None:
     page.goto(f"{address}?x=both&x=gone&y=the+sea&temperature=hot&left.set=both/law:9&foo=1")
     expect(page.locator("#notice")).to_contain_text("“gone”", timeout=LOADED)
-    for words in ("“foo” is no setting", "not “hot”", "“both/law:9” is neither on, off nor a weight from 0 to 2"):
+    for words in ("“foo” is not a setting", "not “hot”", "“both/law:9” is neither on, off nor a weight from 0 to 2"):
         expect(page.locator("#notice")).to_contain_text(words)
     expect(page.locator("#cells table")).to_have_count(0)
     expect(page.locator("#cells")).to_contain_text("“gone”")
