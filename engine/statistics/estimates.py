@@ -32,6 +32,7 @@ from engine.statistics.perplexity import MOST_NATS
 NUM_DRAWS = 2000
 LEVEL = 0.95
 Floats = NDArray[np.float64]
+Ints = NDArray[np.integer]
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,6 @@ def student_mean(values: Sequence[float]) -> Interval:
         return Interval(mean, mean, mean)
     half = float(scipy.stats.t.ppf((1 + LEVEL) / 2, len(array) - 1) * array.std(ddof=1) / np.sqrt(len(array)))
     return Interval(mean, mean - half, mean + half)
-
-
-Ints = NDArray[np.integer]
 
 
 @dataclass(frozen=True)

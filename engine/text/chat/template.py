@@ -52,8 +52,6 @@ _TALK = (
 _THOUGHTS = ("thinking", "reasoning_content", "reasoning")  # names of an answer's thought
 _CHANGE = "Change the roles or the order of the messages, or choose a model with another chat template."
 _REPAIR = "Give the folder of a model with a chat template that transformers can render."
-
-
 _Span = TypeVar("_Span")
 
 
@@ -346,9 +344,9 @@ def template_folder(base: Path, expert: Path) -> Path:
 
 def own_template(seed: Path, folder: Path) -> ChatTemplate | None:
     """The chat template of another tool's folder; None where it has none, or one that writes as the seed's does."""
-    own, of_seed = load_chat_template(folder), load_chat_template(seed)
-    if own is None:
+    if (own := load_chat_template(folder)) is None:
         return None
+    of_seed = load_chat_template(seed)
     tokens = {**(of_seed.special_tokens if of_seed else {}), **own.special_tokens}
     template = ChatTemplate(own.source, tokens, str(folder))
     return None if of_seed is not None and of_seed.sha256 == template.sha256 else template
