@@ -312,8 +312,9 @@ def test_every_setting_is_in_the_reference_with_its_sentence() -> None:
 
 def described_commands(group: Any, path: str = "") -> Iterator[str]:
     """A row of the table for every command, with the first paragraph of its help."""
-    for name, command in group.commands.items():
-        if getattr(command, "commands", None):
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        if isinstance(command, TyperGroup):
             yield from described_commands(command, f"{path}{name} ")
         else:
             yield f"| `{path}{name}` | {' '.join(command.help.partition(chr(10) * 2)[0].split())} |"

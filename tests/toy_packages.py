@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from engine.mixing.gate_type import gate_types
 from jobs.queue.submit import run_now
 from ui.pages.catalog import all_pages
 from ui.reports.report_type import report_types
+from ui.widgets.background import BACKGROUND_THREAD
 from workbench.answers.cards import JobCard
 from workbench.job_records import jobs
 from workbench.kinds.kind import known_kinds
@@ -52,14 +54,21 @@ def path_with(folder: Path) -> str:
 
 
 def forget(folder: Path) -> None:
-    """Plug-ins are searched again, and the modules of a folder are imported again, but for those of tests."""
-    for registry in PLUGINS:
-        registry.cache_clear()
+    """Plug-ins are searched again, and the modules of a folder are imported again, but for those of tests.
+
+    What a page still fetches is waited for, and the registries are cleared last: a thread that asked one of them in
+    between would fill it with the packages of before.
+    """
+    for thread in threading.enumerate():
+        if thread.name == BACKGROUND_THREAD:
+            thread.join(60)
     plugins._entry_points.cache_clear()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None) or ""
         if file.startswith(f"{folder}/") and not name.startswith("tests."):
             del sys.modules[name]
+    for registry in PLUGINS:
+        registry.cache_clear()
 
 
 def run_tests_with(folder: Path, *tests: str) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_group
 
 from engine.config import MOST
 from ui.cli.job_progress import submit
@@ -203,11 +205,34 @@ def get_card(kind: ResourceKind, name: str) -> Any:
     return read(RESOURCES[kind].get, name)
 
 
+class _Group(TyperGroup):
+    """The verbs of a command; those of kinds of job are made when another is sought or all are listed, since they
+    import every kind, also those of plug-ins."""
+
+    source: ClassVar[CommandGroup]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The verb of this name."""
+        if cmd_name not in self.commands:
+            self._add_jobs()
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of all verbs."""
+        self._add_jobs()
+        return super().list_commands(ctx)
+
+    def _add_jobs(self) -> None:
+        if self.source.make_job_verbs():
+            self.commands = get_group(self.source).commands
+
+
 class CommandGroup(typer.Typer):
     """A command with verbs, from functions, kinds of job, and things of the registry."""
 
     def __init__(self, help: str | None) -> None:
-        super().__init__(no_args_is_help=True, help=help)
+        super().__init__(cls=type("Group", (_Group,), {"source": self}), no_args_is_help=True, help=help)
+        self._job_verbs: list[tuple[str, int, dict[str, str]]] = []
 
     def verb(self, name: str = "", **settings: Any) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
         """Adds a function as a verb whose outcome is printed; its name is the function's unless given."""
@@ -230,17 +255,28 @@ class CommandGroup(typer.Typer):
     def add_jobs(self, group: str, **more: str) -> None:
         """Adds a verb for each kind of job whose command is one of this group and that has none yet.
 
-        `more` are further sentences of its help, by the verb.
+        `more` are further sentences of its help, by the verb. They are made by `make_job_verbs`.
         """
+        self._job_verbs.append((group, len(self.registered_commands), more))
+
+    def make_job_verbs(self) -> bool:
+        """Makes the verbs of kinds of job, where `add_jobs` was called; whether there were any to make."""
         from workbench.kinds.kind import known_kinds
 
-        taken = {command.name for command in self.registered_commands}
-        for kind in known_kinds().values():
-            first, _, command = kind.command.partition(" ")
-            name = command.partition(" ")[0]
-            if first == group and name and name not in taken:
-                help = "\n\n".join(filter(None, (kind.spec.__doc__, more.get(name.replace("-", "_")))))
-                self.add_job(command, kind.spec, help)
+        is_due = bool(self._job_verbs)
+        while self._job_verbs:
+            group, position, more = self._job_verbs.pop()
+            later = self.registered_commands[position:]
+            taken = {command.name for command in self.registered_commands}
+            del self.registered_commands[position:]
+            for kind in known_kinds().values():
+                first, _, command = kind.command.partition(" ")
+                name = command.partition(" ")[0]
+                if first == group and name and name not in taken:
+                    help = "\n\n".join(filter(None, (kind.spec.__doc__, more.get(name.replace("-", "_")))))
+                    self.add_job(command, kind.spec, help)
+            self.registered_commands += later
+        return is_due
 
     def add_list(
         self, kind: ResourceKind, columns: Sequence[Column], help: str, first_step: str, verb: str = "list"

@@ -20,6 +20,7 @@ from workbench.questions.question import AnswerType, Question
 from workbench.registry.database import reading
 from workbench.settings import Settings, get_settings
 
+BACKGROUND_THREAD = "request of a page"  # the name of every thread of this module
 _QUICK_SECONDS = 0.4  # seconds that a quick answer may take before the page goes on without it
 _REFRESH_SECONDS = 0.5
 _TRY_AGAIN_SECONDS = 10.0
@@ -36,7 +37,7 @@ class BackgroundCall:
         self.began = time.monotonic()
         self.answer: Any = None
         self.failure: Exception | None = None
-        self._thread = Thread(target=self._run, args=(current_actor(),), daemon=True)
+        self._thread = Thread(target=self._run, name=BACKGROUND_THREAD, args=(current_actor(),), daemon=True)
         self._thread.start()
 
     def _run(self, actor: Actor) -> None:

@@ -11,8 +11,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
@@ -30,6 +28,8 @@ from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from engine.clusters.distances import Distances
@@ -228,6 +228,8 @@ def document_losses(session: Session, storage: Storage, clustering: str, expert:
 
     Of each domain and split the scores of the most tokens count. Conversations have none: their blocks hold several.
     """
+    import numpy as np
+
     from engine.clusters.documents import as_ids, load_documents, places_of
     from engine.text.parquet_rows import read_ids
 
@@ -251,6 +253,8 @@ def _means(
     session: Session, storage: Storage, source: SourceFiles, expert: Expert, split: HeldOutSplit
 ) -> NDArray[np.float32] | None:
     """The mean loss of every document of a split, in its order; None without scores or tokens."""
+    import numpy as np
+
     from engine.text.blocks import Tokens
 
     evaluation = session.scalar(

@@ -83,7 +83,7 @@ def is_command(table: CommandTable, line: str) -> bool:
     if first not in table:
         return False
     command = table[first]
-    return command.commands.keys() >= set(rest) if isinstance(command, TyperGroup) else not rest
+    return set(command.list_commands(None)) >= set(rest) if isinstance(command, TyperGroup) else not rest
 
 
 @pytest.fixture(scope="module")

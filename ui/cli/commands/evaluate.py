@@ -112,9 +112,6 @@ def removal(_: RemovalRequest, answer: RemovalTable) -> None:
     say_each(*not_removed(answer.rows))
 
 
-app.add_jobs("evaluate")
-
-
 @app.command("classify")
 @takes(Classify, "mixture", "path")
 def classify(spec: Classify, run_options: RunOptions) -> None:
@@ -122,6 +119,9 @@ def classify(spec: Classify, run_options: RunOptions) -> None:
     card = submit(spec, run_options)
     if card.state == "done" and not run_options.json:
         say(f"Show the numbers with: workbench report show {card.result['report'][:8]}")
+
+
+app.add_jobs("evaluate")
 
 
 @prints_answer(app, AffinityRequest, "mixture")
