@@ -10,7 +10,7 @@ from typing import Any
 from engine.methods.registry import method_of
 from ui.present.pages import EXPERTS, MIXTURES, TRAIN, Page
 from ui.present.text.formatting import ago, listed, pluralize
-from workbench.answers.cards import DomainCard, EvaluationCard, ExpertCard, MemberCard, MixtureCard, ReportCard
+from workbench.answers.cards import DomainCard, EvaluationCard, ExpertCard, MixtureCard, ReportCard
 from workbench.formatting.number_format import DASH
 from workbench.questions.perplexities import MixedDomain
 

@@ -58,11 +58,7 @@ def mixture_row(session: Session, name: str) -> Mixture:
 
 def taking_part(row: Mixture, always: Expert | None = None) -> tuple[Expert, ...]:
     """The active experts of a mixture with a weight above 0, and `always` in any case."""
-    return tuple(
-        member.expert
-        for member in row.members
-        if member.expert is always or member.takes_part
-    )
+    return tuple(member.expert for member in row.members if member.expert is always or member.takes_part)
 
 
 def members_of(session: Session, name: str) -> tuple[list[Expert], GateConfig]:
