@@ -88,9 +88,9 @@ def training_defaults(method: Method, is_pretrained: bool) -> dict[str, Default]
     is_changed = is_pretrained and not method.base_is_frozen
     rate, steps = default_rate(is_changed), PRETRAINED_STEPS if is_pretrained else NEW_STEPS
     if is_changed:
-        source = "the default for weights that were trained before: the best of rates a factor of 10 apart, measured"
+        source = "the default for weights that were trained before, measured on SmolLM2-135M (docs/real_models.md)"
     elif is_pretrained:
-        source = "the default for what is added to a frozen seed model, measured on two pretrained models"
+        source = "the default for what is added to a frozen seed model, measured on SmolLM2-135M (docs/real_models.md)"
     else:
         source = "the default for weights that are new"
     of_steps = "a pretrained seed model" if is_pretrained else "a seed model with random weights"
