@@ -47,12 +47,12 @@ class PackagedModel:
 
 def find_model(package: str) -> PackagedModel:
     """The one model of an installed package; raises ModelError where it holds none or several, or a damaged one."""
-    found = _installed(package)
-    name = f"{found.metadata['Name']}=={found.version}"
-    own, parts = dict(_files(found)), dict[Path, PackagePath]()
-    for each in (found, *_required(found)):
+    installed = _find_package(package)
+    name = f"{installed.metadata['Name']}=={installed.version}"
+    own, parts = dict(_files(installed)), dict[Path, PackagePath]()
+    for each in (installed, *_required(installed)):
         parts |= {path: listed for path, listed in _files(each).items() if _PART.fullmatch(path.name)}
-    models = [*_whole_models(list(own)), *_joined(name, list(parts))]
+    models = [*_complete_models(list(own)), *_joined(name, list(parts))]
     if not models:
         raise ModelError(
             f"The package {name} holds no model: none of its {len(own):,} files is a .gguf file, or a .safetensors "
@@ -66,7 +66,7 @@ def find_model(package: str) -> PackagedModel:
     return PackagedModel(name, models[0])
 
 
-def _installed(package: str) -> Distribution:
+def _find_package(package: str) -> Distribution:
     try:
         return distribution(package)
     except PackageNotFoundError:
@@ -75,9 +75,9 @@ def _installed(package: str) -> Distribution:
         ) from None
 
 
-def _required(found: Distribution) -> Iterator[Distribution]:
+def _required(installed: Distribution) -> Iterator[Distribution]:
     """The packages that one requires without an extra, as far as they are installed."""
-    for requirement in found.requires or ():
+    for requirement in installed.requires or ():
         if "extra ==" not in requirement and (name := _REQUIRED.match(requirement)):
             try:
                 yield distribution(name[0])
@@ -85,14 +85,14 @@ def _required(found: Distribution) -> Iterator[Distribution]:
                 continue
 
 
-def _files(found: Distribution) -> dict[Path, PackagePath]:
+def _files(installed: Distribution) -> dict[Path, PackagePath]:
     """The files of a package where they are now, those outside its own site folder left out."""
-    root = Path(str(found.locate_file(""))).resolve()
-    paths = {Path(str(found.locate_file(listed))): listed for listed in found.files or ()}
+    root = Path(str(installed.locate_file(""))).resolve()
+    paths = {Path(str(installed.locate_file(listed))): listed for listed in installed.files or ()}
     return {path: listed for path, listed in paths.items() if path.resolve().is_relative_to(root) and path.is_file()}
 
 
-def _whole_models(files: Sequence[Path]) -> Iterator[tuple[Path, ...]]:
+def _complete_models(files: Sequence[Path]) -> Iterator[tuple[Path, ...]]:
     ggufs = sorted(path for path in files if path.suffix.lower() == ".gguf")
     split = {_SPLIT.sub("", str(path)): path for path in reversed(ggufs)}  # the first file of each
     yield from ((path,) for path in sorted(split.values()))

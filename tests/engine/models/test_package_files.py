@@ -41,8 +41,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 def test_a_package_is_known_by_its_one_gguf_file_and_nothing_of_it_is_imported(install: Install) -> None:
     folder = install("toymodel", {"toymodel/__init__.py": b"raise SystemExit", "toymodel/m.gguf": HEAD})
-    found = find_model("ToyModel")
-    assert (found.package, found.files) == ("toymodel==1.0", (folder / "m.gguf",))
+    packaged = find_model("ToyModel")
+    assert (packaged.package, packaged.files) == ("toymodel==1.0", (folder / "m.gguf",))
     assert "toymodel" not in sys.modules
 
 
