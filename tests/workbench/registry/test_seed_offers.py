@@ -45,11 +45,12 @@ def test_a_method_is_refused_where_the_page_of_families_refuses_it(entry: Mappin
 
 
 def test_a_card_has_what_is_asked_of_it_and_proposes_a_name_that_works() -> None:
-    assert list(OFFERS)[0] == "smollm2-135m"
+    assert next(iter(OFFERS)) == "smollm2-135m"
     assert 10 <= len(OFFERS) <= 14
     for name, entry in OFFERS.items():
         assert not not_a_cli_name("seed model", name)
-        assert entry["licence"] and entry["hub"].count("/") == 1
+        assert entry["licence"]
+        assert entry["hub"].count("/") == 1
         assert entry["context"] >= 1024
         # In 16 or 32 bits, with what a few files hold in addition: a mask in each layer, the embeddings twice.
         assert 1.9 < entry["download_bytes"] / entry["parameters"] < 4.5
