@@ -1,4 +1,4 @@
-"""The catalogue of small real models, `seed_offers.toml`, with what is installed and stored here and what each takes."""
+"""The catalogue of small real models, `seed_offers.toml`: what is installed and stored here, and what methods take."""
 
 from __future__ import annotations
 
