@@ -63,13 +63,18 @@ def seed_text(session: Session, storage: Storage, name: str) -> SeedText:
         shown = str(error)
     job = session.get(Job, row.job_id) if row.job_id else None
     return SeedText(
-        context=next((int(row.config[field]) for field in _CONTEXT if row.config.get(field)), None),
+        context=context_of(row),
         begins_with="".join(map(tokenizer.written, tokenizer.prefix)),
         stops=tuple(map(tokenizer.written, sorted(stops))),
         chat_template=template.source if template else "",
         conversation=shown,
         changes=str(job.result.get(CHANGES, "")) if job and job.result else "",
     )
+
+
+def context_of(seed: SeedCard | SeedModel) -> int | None:
+    """The tokens that a seed model reads at most; None where its config.json sets no bound."""
+    return next((int(seed.config[field]) for field in _CONTEXT if seed.config.get(field)), None)
 
 
 _EXAMPLE = [{"role": "user", "content": "Hello?"}]

@@ -44,7 +44,7 @@ def test_a_method_is_refused_where_the_page_of_families_refuses_it(entry: Mappin
     assert mode is ("mode" not in entry.get("not_for", {}))
 
 
-def test_a_card_has_what_is_asked_of_it_and_proposes_a_name_that_works() -> None:
+def test_every_card_is_complete_and_proposes_a_valid_name() -> None:
     assert next(iter(OFFERS)) == "smollm2-135m"
     assert 10 <= len(OFFERS) <= 14
     for name, entry in OFFERS.items():

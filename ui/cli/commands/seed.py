@@ -105,7 +105,7 @@ def offers(
     return Outcome(read(list_offers), _print_offers)
 
 
-def _print_offers(found: list[SeedOffer]) -> None:
+def _print_offers(catalogue: list[SeedOffer]) -> None:
     rows = [
         {
             "Name": offer.name,
@@ -116,7 +116,7 @@ def _print_offers(found: list[SeedOffer]) -> None:
             "Chat template": offer.chat_template or "none",
             "Stored as": ", ".join(offer.stored),
         }
-        for offer in found
+        for offer in catalogue
     ]
     print_rows(rows, empty="")
     say("See one, with what each method takes and how to get it: workbench seed offers NAME")

@@ -25,9 +25,11 @@ from ui.studio.shared.use_it import show_use
 from ui.widgets.address import choose_one
 from ui.widgets.charts_and_tables import show_table
 from ui.widgets.notices import cannot_change, empty, explain_problems, offer_deletion
+from ui.widgets.on_demand import content_of
 from ui.widgets.page_head import show_head
 from workbench.answers.cards import SeedCard
 from workbench.answers.seed_offers import SeedOffer
+from workbench.job_records.jobs import get_job
 from workbench.registry import seeds
 from workbench.registry.database import reading
 from workbench.registry.seed_offers import list_offers, seed_spec
@@ -43,13 +45,25 @@ def show() -> None:
     show_head(SEEDS)
     with reading() as session:
         cards, offers = seeds.list_seeds(session), list_offers(session)
-    if job_id := st.session_state.get(_JOB):
-        show_job(job_id, key="seeds_job")
+    _show_last()
     if cards:
         _show_stored(cards)
     else:
         empty("There is no seed model yet.", "Every expert starts from one. Make one of a model below, with one click.")
     _show_offers(offers, [card.name for card in cards])
+
+
+def _show_last() -> None:
+    """The job that a card submitted last, until it is done: then its seed model is on the page."""
+    job_id = st.session_state.get(_JOB)
+    if job_id is None:
+        return
+    with reading() as session:
+        is_done = get_job(session, job_id).state == "done"
+    if is_done:
+        del st.session_state[_JOB]
+    else:
+        show_job(job_id, key="seeds_job")
 
 
 # stored -----------------------------------------------------------------------------------------------
@@ -79,17 +93,13 @@ def _row(card: SeedCard) -> dict[str, Any]:
 
 
 def _show_one(card: SeedCard) -> None:
-    with reading() as session:
-        text = seeds.seed_text(session, get_storage(), card.name)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.subheader(plain(card.name), anchor=False, width="content")
         st.badge(plain(card.family), color="gray")
-    context = f"context {text.context:,}" if text.context else "context not bounded"
-    template = "has a chat template" if text.chat_template else "no chat template"
-    facts = [f"{millions(card.num_parameters)} parameters", size(card.size_bytes), context, template, card.source]
+    tokens = seeds.context_of(card)
+    context = f"context {tokens:,}" if tokens else "context not bounded"
+    facts = [f"{millions(card.num_parameters)} parameters", size(card.size_bytes), context, card.source]
     st.caption(plain(" · ".join(facts)))
-    if text.changes:
-        st.caption(plain(text.changes))
     with st.container(horizontal=True):
         name = SEED + card.name
         st.page_link(PLAYGROUND.script, label="Open in playground", icon=PLAYGROUND.icon, query_params={"left": name})
@@ -102,11 +112,25 @@ def _show_one(card: SeedCard) -> None:
             lambda session: seeds.delete_seed(session, card.name),
             f"The seed model “{card.name}” is deleted.",
         )
-    with st.expander("Use it from programs, and how it writes a conversation"):
-        show_use(name, "expert")
-        if text.conversation:
-            st.caption("What its chat template makes of “Hello?”")
-            st.code(text.conversation, language=None, wrap_lines=True)
+    key = f"seeds.more.{card.name}"
+    box = st.expander("Use it from programs, and how it writes a conversation", key=key, on_change="rerun")
+    if content := content_of(box, key):
+        with content, explain_problems():
+            show_use(name, "expert")
+            _show_text(card.name)
+
+
+def _show_text(name: str) -> None:
+    with reading() as session:
+        text = seeds.seed_text(session, get_storage(), name)
+    st.caption(plain(f"Begins with: {text.begins_with or 'nothing'} · stops at: {' '.join(text.stops) or 'nothing'}"))
+    if text.changes:
+        st.caption(plain(text.changes))
+    if text.conversation:
+        st.caption("What its chat template makes of “Hello?”")
+        st.code(text.conversation, language=None, wrap_lines=True)
+    else:
+        st.caption("It has no chat template: it goes on from texts, and answers no conversation.")
 
 
 def _remember(state: dict[str, Any]) -> None:
@@ -119,8 +143,8 @@ def _remember(state: dict[str, Any]) -> None:
 def _show_offers(offers: list[SeedOffer], taken: list[str]) -> None:
     st.header("Models to start from", anchor=False)
     st.caption(
-        f"{pluralize(len(offers), 'small model')} that run on a laptop. For another causal language model, or a fresh "
-        "one with random weights, use the form."
+        f"{pluralize(len(offers), 'small model')}, each with one click. Another causal language model, or a fresh one "
+        "with random weights, has a form."
     )
     if st.button(f"Open the form “{SEED_FORM}”", key="seeds.form", icon=TRAIN.icon, type="tertiary"):
         st.session_state["train.what"] = SEED_FORM
