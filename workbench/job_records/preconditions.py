@@ -70,7 +70,8 @@ class RegistryForecast:
     def holds(self, thing: RegistryObject) -> bool:
         """Whether an object is in the registry, or will be once the unfinished jobs are done."""
         what, name = thing
-        if thing in self._coming or find_row(self._session, TABLES[what], name) is not None:
+        table: Any = TABLES[what]
+        if thing in self._coming or find_row(self._session, table, name) is not None:
             return True
         return name.startswith(SEED) and ("seed model", name.removeprefix(SEED)) in self._coming
 
@@ -102,7 +103,8 @@ class RegistryForecast:
         complaints = []
         for what, name in dict.fromkeys(kind.requires(spec)):
             if not self.holds((what, name)) and not (what == "domain" and self._any_domain):
-                problem = unknown_name(self._session, TABLES[what], name)
+                table: Any = TABLES[what]
+                problem = unknown_name(self._session, table, name)
                 coming = (one for other, one in self._coming if other == problem.what)
                 complaints.append(str(NotFoundError(problem.what, problem.name, [*problem.known, *coming])))
         return complaints
