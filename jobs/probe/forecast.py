@@ -24,7 +24,7 @@ from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimePar
 from workbench.errors import BadSpecError
 from workbench.formatting.number_format import pluralize
 from workbench.job_records.devices import list_devices
-from workbench.job_records.preconditions import kind_of, validate_against_registry
+from workbench.job_records.preconditions import kind_of, settled, validate_against_registry
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
 from workbench.specs.base import Spec
@@ -86,7 +86,7 @@ def forecast(
         )
     with database.reading(settings) as session:
         validate_against_registry(session, spec)
-        devices = list_devices(session)
+        devices, spec = list_devices(session), settled(session, spec)
     places = places_of(getattr(spec, "num_gpus", 0), settings, devices)
     spec = with_processes(spec, settings)
     began = time.monotonic()
