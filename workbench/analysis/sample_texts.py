@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Literal
 from sqlalchemy.orm import Session
 
 from engine.text.split_names import HELD_OUT_SPLITS, HeldOutSplit
+from workbench.analysis.scores import load_places, load_scores, scored_text, shared_scores
 from workbench.errors import StorageError
 from workbench.registry.corpora import domain_row, preview_documents
 from workbench.registry.experts import domains_of
@@ -25,12 +27,19 @@ _SHORTER = 0.95  # of what would fit if all characters took as many tokens
 
 
 def example(session: Session, storage: Storage, mixture: str) -> str:
-    """The beginnings of held-out documents of two of a mixture's domains, as long as all its experts can read."""
+    """Held-out text of two of a mixture's domains, as long as all its experts can read.
+
+    It is that in which the domains' own experts are most ahead of all others, by the stored scores; where there are
+    none, the beginnings of documents.
+    """
     row = mixture_row(session, mixture)
     experts = _readers(row)
     domains = dict.fromkeys(name for expert in experts for name in domains_of(expert))
-    previews = [preview_documents(session, storage, name, "test", 1, 0) for name in [*domains][:2]]
-    texts = [document.text.strip() for documents in previews for document in documents]
+    told = [found for name in domains if (found := _most_telling(session, storage, experts, name, "test"))]
+    texts = [text for _, text in sorted(told, reverse=True)[:2]]
+    if len(texts) < min(2, len(domains)):
+        previews = [preview_documents(session, storage, name, "test", 1, 0) for name in [*domains][:2]]
+        texts = [document.text.strip() for documents in previews for document in documents]
 
     def beginnings(share: float) -> str:
         parts = [text[: int(share * length)] for text, length in zip(texts, CHARACTERS, strict=False)]
@@ -40,15 +49,46 @@ def example(session: Session, storage: Storage, mixture: str) -> str:
 
 
 def passages(session: Session, storage: Storage, mixture: str, domain: str, split: HeldOutSplit) -> list[str]:
-    """The beginnings of held-out documents of a domain, each as long as all experts of a mixture can read."""
+    """Held-out text of a domain, each as long as all experts of a mixture can read.
+
+    First that in which the domain's own expert is most ahead, then beginnings of documents.
+    """
     experts = _readers(mixture_row(session, mixture))
     documents = preview_documents(session, storage, domain, split, NUM_PASSAGES, 0)
-    texts = [document.text.strip()[:PASSAGE_CHARACTERS] for document in documents]
+    told = _most_telling(session, storage, experts, domain, split)
+    texts = [*([told[1]] if told else []), *(document.text.strip() for document in documents)]
 
     def cut(text: str) -> str:
         return _as_long_as_fits(lambda share: text[: int(share * len(text))], storage, experts)
 
-    return [cut(text) for text in texts if text]
+    return [cut(text[:PASSAGE_CHARACTERS]) for text in texts[:NUM_PASSAGES] if text]
+
+
+def _most_telling(
+    session: Session, storage: Storage, experts: Sequence[Expert], domain: str, split: HeldOutSplit
+) -> tuple[float, str] | None:
+    """The scored block on which the domain's own expert is most ahead of the best other: nats per token, and its text.
+
+    None where there is no such expert, no other, no score that all share, or no block on which it is ahead.
+    """
+    own = next((index for index, expert in enumerate(experts) if domain in domains_of(expert)), None)
+    row = domain_row(session, domain)
+    scored = shared_scores(session, experts, row.id, split, num_blocks=1) if len(experts) > 1 else None
+    if own is None or scored is None or row.format == "chat":
+        return None
+    evaluations = [scored[expert.id] for expert in experts]
+    scores_EX, size = load_scores(storage, evaluations)
+    means_EN = scores_EX[:, : scores_EX.shape[1] // size * size].unflatten(1, (-1, size)).mean(-1)
+    others_EN = means_EN.clone()
+    others_EN[own] = -math.inf
+    lead, block = (means_EN[own] - others_EN.amax(0)).max(0)
+    if lead <= 0:
+        return None
+    tokens, tokenizer = scored_text(session, storage, row, experts[own], evaluations[own])
+    start = int(load_places(storage, evaluations[own])[0][int(block)]) + 1
+    text = tokenizer.decode(tokens.array[start : start + size].tolist())
+    _, newline, rest = text[: len(text) // 2].partition("\n")
+    return float(lead), (rest + text[len(text) // 2 :] if newline else text).strip()
 
 
 def _readers(mixture: Mixture) -> Sequence[Expert]:

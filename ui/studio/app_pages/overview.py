@@ -9,7 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from jobs.plans.demo import is_fresh, submit_demo
+from jobs.plans.demo import DemoSize, is_fresh, submit_demo, why_not_real
 from ui.present.charts.colours import Looks, looks_of
 from ui.present.jobs.failure_text import cause_of
 from ui.present.jobs.job_status import StateStyle, style_of
@@ -260,15 +260,29 @@ def _show_step(number: int, step: StartStep) -> None:
 
 
 def _offer_start() -> None:
+    reason = why_not_real()
     with st.container(horizontal=True, vertical_alignment="center"):
-        if is_fresh() and st.button(
-            "Make the demo", key="overview.demo", icon=":material/play_arrow:", disabled=cannot_change()
-        ):
-            with explain_problems():
-                submit_demo()
-                keep("The demo is on its way: text of this machine becomes five experts.")
-            st.rerun()
+        if is_fresh():
+            if not reason:
+                _offer_demo("Make the demo", "real", "SmolLM2, a pretrained model, becomes five experts.")
+            _offer_demo("Make the small demo", "small", "A tiny model with random weights becomes five experts.")
         st.page_link(CORPORA.script, label="Use my own text", icon="")
+    if reason and is_fresh():
+        st.caption(plain(f"There is no demo of a pretrained model here. {reason}"))
+
+
+def _offer_demo(label: str, size: DemoSize, about: str) -> None:
+    if st.button(
+        label,
+        key=f"overview.demo.{size}",
+        icon=":material/play_arrow:" if size == "real" else ":material/compress:",
+        help=about,
+        disabled=cannot_change(),
+    ):
+        with explain_problems():
+            submit_demo(size)
+            keep(f"The demo is on its way. {about}")
+        st.rerun()
 
 
 _LOOK_AGAIN = 2.0  # seconds
