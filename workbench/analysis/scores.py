@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from engine.clusters.distances import Distances
     from engine.text.blocks import Tokens
-    from engine.text.tokenizer import Tokenizer
 
 
 Measure = tuple[str, int, int]  # a text that was scored: domain, tokens, block size
@@ -151,14 +150,11 @@ def load_counted(storage: Storage, evaluation: Evaluation) -> Tensor | None:
     return counted_tokens(_checked_folder(storage.kept(evaluation.artifact)))
 
 
-def scored_text(
-    session: Session, storage: Storage, domain: Domain, expert: Expert, evaluation: Evaluation
-) -> tuple[Tokens, Tokenizer]:
+def scored_tokens(session: Session, storage: Storage, domain: Domain, expert: Expert, evaluation: Evaluation) -> Tokens:
     """The tokens that were scored. Those of conversations depend on the rule by which these were masked."""
     from engine.inference.scores import score_card
     from engine.text.blocks import MASK_RULE, EvalSample, Tokens
     from engine.text.chat.template import load_chat_template, template_folder
-    from engine.text.tokenizer import load_tokenizer
 
     keys = [tokens_key(domain.id, expert.tokenizer_sha256)]
     if domain.format == "chat":
@@ -171,7 +167,7 @@ def scored_text(
         starts_N, _ = load_places(storage, evaluation)
         scored = score_card(storage.path(evaluation.artifact_id))["text_sha256"]
         if len(keys) == 1 or EvalSample(tokens, evaluation.block_size, starts_N).sha256 == scored:
-            return tokens, load_tokenizer(storage.path(expert.base_id))
+            return tokens
     raise ScoresError(f"The tokens of “{domain.name}” are no longer stored.", "Evaluate the mixture again.")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field
@@ -11,13 +12,16 @@ from sqlalchemy.orm import Session, joinedload
 
 from engine.errors import ScoresError
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.scores import load_counted, load_places, load_scores, scored_text
+from workbench.analysis.scores import load_counted, load_places, load_scores, scored_tokens
 from workbench.answers.base import Answer
 from workbench.questions.question import Question, Split
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import expert_row
 from workbench.schema.tables import Domain, Evaluation, Expert
 from workbench.store.storage import Storage
+
+if TYPE_CHECKING:
+    from engine.text.tokenizer import Tokenizer
 
 
 class Passage(Answer):
@@ -66,7 +70,7 @@ class ContrastRequest(Question[TokenComparison]):
         row = domain_row(session, self.domain)
         pair = _pair(session, row, [first, second], self.split)
         (better_X, worse_X), block_size = load_scores(storage, pair)
-        tokens, tokenizer = scored_text(session, storage, row, first, pair[0])
+        tokens, tokenizer = scored_tokens(session, storage, row, first, pair[0]), _tokenizer(storage, first)
         difference_X = (better_X.double() - worse_X.double()).numpy()
         counted_X = load_counted(storage, pair[0])
         is_counted_X = np.ones(len(difference_X), np.bool_) if counted_X is None else counted_X.numpy()
@@ -120,3 +124,9 @@ def _pair(session: Session, domain: Domain, experts: Sequence[Expert], split: He
             "Evaluate a mixture that holds both.",
         )
     return [measures[max(shared)][expert.id] for expert in experts]
+
+
+def _tokenizer(storage: Storage, expert: Expert) -> Tokenizer:
+    from engine.text.tokenizer import load_tokenizer
+
+    return load_tokenizer(storage.path(expert.base_id))

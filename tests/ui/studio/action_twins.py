@@ -68,7 +68,7 @@ ACTIONS: dict[str, dict[str, Action]] = {
     },
     "studio/app_pages/overview.py": {
         "label": _job("up"),  # `up --demo` and `up --demo small`
-        "'Read this text' if can_read else 'Read it when ready'": _READ_TEXT,
+        "'Read this text' if reader else 'Read it when ready'": _READ_TEXT,
         "Take an example": _FILLS,
     },
     "studio/app_pages/playground.py": {

@@ -49,9 +49,12 @@ from ui.widgets.elements.components import show_cards, show_expert_shares, show_
 from ui.widgets.notices import cannot_change, explain_problems, keep
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.access.home_token import needs_token
+from workbench.analysis.sample_texts import example
 from workbench.answers.cards import JobCard, MixtureCard
 from workbench.answers.posteriors import PosteriorAnswer
+from workbench.registry.database import reading
 from workbench.settings import get_settings
+from workbench.store.storage import get_storage
 
 _FIELD, _KEPT, _CALL = "overview.text", "overview.kept_text", "overview.reading"
 MOST_EXPERTS = 4
@@ -65,7 +68,7 @@ def show_own_text(title: str, mixture: MixtureCard | None, looks: Looks, is_firs
         st.subheader(title, anchor=False)
         if mixture is None:
             st.caption("It is read automatically as soon as the experts can read, if you do not reload this page.")
-        _draw_field(is_first, mixture is not None)
+        _draw_field(is_first, mixture.name if mixture else "")
         text = st.session_state.get(_KEPT, "")
         if text and mixture is None:
             st.markdown(":material/bookmark: Your text is kept.")
@@ -73,7 +76,7 @@ def show_own_text(title: str, mixture: MixtureCard | None, looks: Looks, is_firs
             _show_reading(text, mixture, looks)
 
 
-def _draw_field(is_first: bool, can_read: bool) -> None:
+def _draw_field(is_first: bool, reader: str) -> None:
     if _FIELD not in st.session_state:
         st.session_state[_FIELD] = st.session_state.get(_KEPT, "")
     st.text_area(
@@ -84,8 +87,8 @@ def _draw_field(is_first: bool, can_read: bool) -> None:
         placeholder="Paste a few sentences or lines of code.",
     )
     with st.container(horizontal=True):
-        st.button("Read this text" if can_read else "Read it when ready", key="overview.read", on_click=_keep)
-        st.button("Take an example", key="overview.example", type="tertiary", on_click=_take_example)
+        st.button("Read this text" if reader else "Read it when ready", key="overview.read", on_click=_keep)
+        st.button("Take an example", key="overview.example", type="tertiary", on_click=_take_example, args=(reader,))
 
 
 def _keep() -> None:
@@ -93,8 +96,9 @@ def _keep() -> None:
     forget(_CALL)
 
 
-def _take_example() -> None:
-    st.session_state[_FIELD] = EXAMPLE
+def _take_example(reader: str) -> None:
+    with explain_problems(), reading() as session:
+        st.session_state[_FIELD] = (example(session, get_storage(), reader) if reader else "") or EXAMPLE
     _keep()
 
 
