@@ -56,13 +56,14 @@ TRAINING = TrainingConfig(
 # Measured: docs/decisions/0060-the-demo-is-a-pretrained-model.md
 ADAPTERS = LoraConfig(rank=8, alpha=16, targets="all")
 ADAPTING = TrainingConfig(
-    num_steps=80,
+    num_steps=48,
     block_size=128,
     sequences_per_domain=1,
     learning_rate=2e-3,
     clip=1.0,
-    checkpoint_every=20,
-    evaluate_every=40,
+    activation_checkpointing=True,
+    checkpoint_every=24,
+    evaluate_every=24,
     evaluation_blocks=4,
     sample_tokens=0,
 )
@@ -113,7 +114,7 @@ def _real_jobs() -> Iterator[tuple[Spec, str]]:
     yield train, f"Train {len(_TRAINED)} experts of SmolLM2"
     members = [*train.experts, f"{SEED}{name}"]
     yield MakeMixture(name=name, experts=members, replace=True), "Mix the experts with the seed model"
-    yield from _evaluations(name, block_size=ADAPTING.block_size, max_tokens=2048)
+    yield from _evaluations(name, block_size=ADAPTING.block_size, max_tokens=2048, dev_tokens=1024)
 
 
 def _small_jobs() -> Iterator[tuple[Spec, str]]:
@@ -122,7 +123,7 @@ def _small_jobs() -> Iterator[tuple[Spec, str]]:
     yield MakeSeed(name=name, domains=_TRAINED, shape=SHAPE), "Make a small seed model and its tokenizer"
     train = TrainJoint(name=name, seed_model=name, domains=_TRAINED, training=TRAINING)
     yield train, f"Train {len(_TRAINED)} experts together"
-    yield from _evaluations(name, block_size=TRAINING.block_size, max_tokens=12_000)
+    yield from _evaluations(name, block_size=TRAINING.block_size, max_tokens=12_000, dev_tokens=12_000)
 
 
 def _imports() -> Iterator[tuple[Spec, str]]:
@@ -132,8 +133,8 @@ def _imports() -> Iterator[tuple[Spec, str]]:
         yield spec, f"Import {source.title}"
 
 
-def _evaluations(mixture: str, *, block_size: int, max_tokens: int) -> Iterator[tuple[Spec, str]]:
+def _evaluations(mixture: str, *, block_size: int, max_tokens: int, dev_tokens: int) -> Iterator[tuple[Spec, str]]:
     test = Evaluate(mixture=mixture, block_size=block_size, max_tokens=max_tokens)
     yield test, "Score every expert on every domain"
-    dev = test.model_copy(update={"domains": _TRAINED, "split": "dev", "calibrate": True})
+    dev = test.model_copy(update={"domains": _TRAINED, "split": "dev", "max_tokens": dev_tokens, "calibrate": True})
     yield dev, "Score dev text and calibrate the mixture"

@@ -93,7 +93,7 @@ def _greatest_lead(
     try:
         scores_EX, size = load_scores(storage, evaluations)
         tokens = scored_tokens(session, storage, row, experts[own], evaluations[own])
-    except Problem:
+    except (Problem, OSError):  # of a file that is missing or damaged
         return None
     means_EN = scores_EX[:, : scores_EX.shape[1] // size * size].unflatten(1, (-1, size)).mean(-1)
     others_EN = means_EN.clone()
