@@ -79,6 +79,11 @@ ACTIONS: dict[str, dict[str, Action]] = {
         "Show the posterior": _READ_TEXT,
         "Take an example": _FILLS,
     },
+    "studio/app_pages/seeds.py": {
+        "Open the form “{…}”": _OPENS,
+        "Train experts on it": _OPENS,
+        "label": _job("seed add"),
+    },
     "studio/app_pages/selfcheck.py": {
         "label": _job("selfcheck"),
     },

@@ -70,12 +70,11 @@ class TrainExpert(Spec):
 
 
 def _complaints(session: Session, spec: TrainExpert) -> list[str]:
-    from sqlalchemy import select  # here, since a spec is read without the registry
-
     from engine.methods.registry import method_of
+    from workbench.schema.names import find_row  # here, since a spec is read without the registry
     from workbench.schema.tables import Mixture
 
-    mixture = session.scalar(select(Mixture).where(Mixture.name == spec.mixture))
+    mixture = find_row(session, Mixture, spec.mixture)
     if mixture is None:
         return []
     experts = [member.expert for member in mixture.members]
