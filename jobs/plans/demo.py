@@ -23,9 +23,8 @@ from workbench.kinds.training.mixtures import MakeMixture
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.corpora import list_corpora
 from workbench.registry.database import reading, transaction
-from workbench.registry.experts import SEED
 from workbench.settings import Settings, get_settings
-from workbench.specs.base import Spec
+from workbench.specs.base import SEED, Spec
 from workbench.store.storage import get_storage
 
 DemoSize = Literal["real", "small"]
