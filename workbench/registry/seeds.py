@@ -45,11 +45,14 @@ class SeedText:
     chat_template: str
     conversation: str
     changes: str  # what of its files was left out or changed when it was imported
+    origin: dict[str, Any]  # of a model from GGUF: its file, quantization, hashes and license
 
 
 def seed_text(session: Session, storage: Storage, name: str) -> SeedText:
     """How a seed model reads and ends texts, from the files that it was stored with."""
     from engine.errors import ChatTemplateError
+    from engine.foreign_files import read_object
+    from engine.models.gguf_model import ORIGIN
     from engine.text.chat.template import load_chat_template, stop_ids
     from engine.text.tokenizer import load_tokenizer
 
@@ -69,6 +72,7 @@ def seed_text(session: Session, storage: Storage, name: str) -> SeedText:
         chat_template=template.source if template else "",
         conversation=shown,
         changes=str(job.result.get(CHANGES, "")) if job and job.result else "",
+        origin=read_object(folder, ORIGIN, 1 << 16) or {},
     )
 
 

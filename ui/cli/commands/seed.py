@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -143,9 +143,18 @@ def _print(card: SeedCard, text: SeedText) -> None:
             "stops at": " ".join(text.stops),
             "chat template": repr(text.conversation) if text.chat_template else "none",
             "changes": text.changes or "none",
+            **({"file": _describe_origin(text.origin)} if text.origin else {}),
             "size": size(card.size_bytes),
             "created": day(card.created_at),
         }
+    )
+
+
+def _describe_origin(origin: dict[str, Any]) -> str:
+    """The GGUF file of a seed in one line."""
+    return (
+        f"{origin['file']} (GGUF, {origin['quantization']}), license: {origin['license'] or 'not named'}, SHA-256 "
+        f"{origin['sha256']}, of its tensors {origin['tensors_sha256']}"
     )
 
 
