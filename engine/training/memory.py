@@ -69,10 +69,10 @@ class Needs:
 
     def event(self, config: TrainingConfig, *, is_single: bool = True) -> Requirements:
         """These needs and the disk of checkpoints, for the job's log."""
-        num_checkpoints = 1 if config.patience else -(-config.num_steps // config.checkpoint_every)  # it may stop early
+        num_checkpoints = 1 if config.patience else -(-config.max_steps // config.checkpoint_every)  # it may stop early
         kept = min(KEPT, num_checkpoints) * self.checkpoint
         gpu, memory = (self.on_device, self.beside_gpu) if self._has_gpu else (0, self.on_device)
-        is_large = config.num_steps > config.checkpoint_every and self.checkpoint >= LEAST_BYTES
+        is_large = config.max_steps > config.checkpoint_every and self.checkpoint >= LEAST_BYTES
         is_copied = is_large and has_idle_cores(is_single, self._has_gpu)
         copy = f" {megabytes(self.checkpoint + self.best)} for a copy of a checkpoint where they are free," * is_copied
         subject = "It takes" if is_single else "Its first process takes"

@@ -36,7 +36,7 @@ class SeedOffer(Answer):
     package: str = Field("", description="A Python package that also holds the model; empty: none is known.")
     package_bytes: int = 0
     package_holds: str = Field("", description="What of the weights the package holds.")
-    package_command: str = Field("", description="What installs the package.")
-    has_package: bool = Field(False, description="Whether the package is installed where this was answered.")
+    package_command: str = Field("", description="What installs what is missing of it here; empty: nothing is.")
+    has_package: bool = Field(False, description="Whether the package, and what reads it, is installed here.")
     stored: list[str] = Field([], description="Names of the seed models here that were made of it.")
     needs: list[MethodNeed] = Field([], description="By method: an estimate from shapes; a forecast measures.")

