@@ -186,7 +186,7 @@ def run_probe(spec: Spec, settings: Settings, limits: FreeBytes, until: float) -
                 until = max(until, min(time.monotonic() + patience, began + _LONGEST))
             if time.monotonic() > until:
                 return lines.end_early()
-            yield lines.stage
+            yield lines.progress
             time.sleep(POLL_SECONDS)
         return end
 
@@ -220,7 +220,7 @@ class _Lines:
             if "so_far" in content:
                 self.so_far = Measured(**content["so_far"])
             else:
-                self.stage = self._with_estimate(content["stage"])
+                self.stage = content["stage"]
         if code is None:
             return None
         if code == -9:  # nobody else kills it
@@ -236,9 +236,11 @@ class _Lines:
         missing = " and ".join(self.so_far.not_measured)
         return End(measured=self.so_far, problem=_LATE_PART.format(self.stage, known, missing), next_step=_START_ANYWAY)
 
-    def _with_estimate(self, stage: str) -> str:
+    @property
+    def progress(self) -> str:
         """The stage, and how long the job takes by what is known."""
-        return stage if self.so_far is None else f"{stage} · the job takes {self.so_far.seconds:,.0f} s or more"
+        known = self.so_far
+        return self.stage if known is None else f"{self.stage} · the job takes {known.seconds:,.0f} s or more"
 
 
 @contextmanager
