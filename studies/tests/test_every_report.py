@@ -41,7 +41,7 @@ def test_every_section_and_chart_stands_in_markdown_and_on_the_page(
         assert f"<h2>{section.title}</h2>" in html
     assert list(drawn) == names.split()
     assert all(f'id="chart-{name}"' in html for name in drawn)
-    assert all(chart.title and chart.words and chart.rows for chart in drawn.values())
+    assert all(chart.title and chart.description and chart.table for chart in drawn.values())
 
 
 @pytest.mark.parametrize(

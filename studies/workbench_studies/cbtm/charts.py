@@ -8,8 +8,8 @@ from functools import partial
 from workbench_studies.cbtm.report import describe_best
 from workbench_studies.cbtm.tables import column
 from workbench_studies.core.drawing import (
-    Chart,
     Draw,
+    Drawn,
     Rows,
     add_lines,
     colour,
@@ -32,14 +32,14 @@ def _lines(
     title: Callable[[Findings, Mapping[str, Rows]], str],
     x_title: str = "",
     is_doubled: bool = True,
-) -> Chart | None:
+) -> Drawn | None:
     """Perplexity with intervals by a column, one line for each name."""
     rows = [row for row in findings["tables"].get(table, ()) if row[x] and row["ours"] is not None]
     if not rows:
         return None
     lines = {"Dense" if line == _DENSE else line: of_line for line, of_line in group_rows(rows, name).items()}
     drawn = add_lines(figure(x_title or x, "perplexity per token", better="lower"), lines, x, "ours")
-    return Chart(double(drawn) if is_doubled else drawn, title(findings, lines), rows)
+    return double(drawn) if is_doubled else drawn, title(findings, lines), rows
 
 
 def _active_title(_: Findings, lines: Mapping[str, Rows]) -> str:
@@ -64,7 +64,7 @@ def _shapes_title(_: Findings, lines: Mapping[str, Rows]) -> str:
     return f"Clusters gain {' and '.join(gains)}" if gains else "Perplexity by operations"
 
 
-def _updates(findings: Findings) -> Chart | None:
+def _updates(findings: Findings) -> Drawn | None:
     rows: Rows = findings["tables"].get("updates", [])
     if not rows:
         return None
@@ -72,10 +72,10 @@ def _updates(findings: Findings) -> Chart | None:
     if (last := rows[-1])["models"] == "mixture of experts":
         lines = {"the slowest model": rows[:-1], last["models"]: [last]}
     drawn = add_lines(figure("clusters", "seconds of an update", better="lower"), lines, "clusters", "ours")
-    return Chart(double(drawn), ", ".join(f"{row['models']} {row['ours']:.3f} s" for row in rows), rows)
+    return double(drawn), ", ".join(f"{row['models']} {row['ours']:.3f} s" for row in rows), rows
 
 
-def _temperature(findings: Findings) -> Chart | None:
+def _temperature(findings: Findings) -> Drawn | None:
     rows: Rows = findings["tables"]["9"]
     names = [name for name in rows[0] if column(name) in rows[0]] if rows else []
     if not names or any(row[names[-1]] is None for row in rows):
@@ -84,17 +84,17 @@ def _temperature(findings: Findings) -> Chart | None:
     for place, name in enumerate(names):
         add_lines(drawn, {name: rows}, "T", name, {"line": {"color": colour(place)}})
     best = min(rows, key=lambda row: row[names[-1]])
-    return Chart(drawn, f"With all models, T = {best['T']:g} has the least perplexity", rows)
+    return drawn, f"With all models, T = {best['T']:g} has the least perplexity", rows
 
 
-def _ratios(findings: Findings) -> Chart | None:
+def _ratios(findings: Findings) -> Drawn | None:
     table = findings["pictures"]["ratios"]
     if table is None:
         return None
     return ratio_heatmap(table, [*map(str, range(len(table)))], ("cluster", "expert"), "the cluster's own expert")
 
 
-def _labels(findings: Findings) -> Chart | None:
+def _labels(findings: Findings) -> Drawn | None:
     overlap = findings["pictures"]["labels"]
     if overlap is None:
         return None
@@ -106,10 +106,10 @@ def _labels(findings: Findings) -> Chart | None:
         for number, share in zip(numbers, row, strict=True)
     ]
     drawn = heatmap(overlap["shares"], numbers, overlap["labels"], "cluster", "label", "share")
-    return Chart(drawn, f"{mostly} of {len(overlap['labels'])} labels lie mostly in one cluster: read a row", rows)
+    return drawn, f"{mostly} of {len(overlap['labels'])} labels lie mostly in one cluster: read a row", rows
 
 
-def _sizes(findings: Findings) -> Chart | None:
+def _sizes(findings: Findings) -> Drawn | None:
     sizes: Mapping[str, list[list[int]]] = findings["pictures"]["sizes"]
     if not all(sizes.values()):
         return None
@@ -125,7 +125,7 @@ def _sizes(findings: Findings) -> Chart | None:
         drawn.add_box(y=every, name=name, boxpoints="all", marker={"color": colour(place)})
     widths = {name: max(max(one) - min(one) for one in seeds) for name, seeds in sizes.items()}
     title = f"Sizes differ by up to {widths['balanced']:,} documents after balancing, {widths['unbalanced']:,} without"
-    return Chart(drawn, title, rows)
+    return drawn, title, rows
 
 
 CHARTS: Mapping[str, Draw] = {

@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 
 from workbench.formatting.number_format import label
 from workbench_studies.core.drawing import (
-    Chart,
     Draw,
+    Drawn,
     Rows,
     add_lines,
     colour,
@@ -29,7 +29,7 @@ _APART = 0.12  # of the readings of one mode
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
-def _curves(findings: Findings) -> Chart | None:
+def _curves(findings: Findings) -> Drawn | None:
     rows: Rows = findings["curves"]
     if not rows:
         return None
@@ -38,7 +38,7 @@ def _curves(findings: Findings) -> Chart | None:
         {"color": colour(names.index(line["system"])), "dash": _DASHES[line["seed"] % len(_DASHES)]}
         for line, *_ in lines.values()
     ]
-    return Chart(_over_tokens("training tokens", lines, styles), describe_crossing(findings), rows)
+    return _over_tokens("training tokens", lines, styles), describe_crossing(findings), rows
 
 
 def _over_tokens(x: str, lines: Mapping[str, Rows], styles: Iterable[Mapping[str, Any]]) -> go.Figure:
@@ -49,7 +49,7 @@ def _over_tokens(x: str, lines: Mapping[str, Rows], styles: Iterable[Mapping[str
     return drawn.update_xaxes(tickformat="~s")
 
 
-def _forgetting(findings: Findings) -> Chart | None:
+def _forgetting(findings: Findings) -> Drawn | None:
     rows: Rows = findings["forgetting"]
     dense = [row for row in rows if row["method"] == "dense-DAPT"]
     if not dense:
@@ -65,7 +65,7 @@ def _forgetting(findings: Findings) -> Chart | None:
         for row, *_ in first.values()
     ]
     title = "Solid: dense-DAPT, dotted: DEMix-DAPT; thick: the target, thin: the training domains. " + _forgotten(dense)
-    return Chart(_over_tokens("tokens of the target", first, styles), title, rows)
+    return _over_tokens("tokens of the target", first, styles), title, rows
 
 
 def _forgotten(dense: Rows) -> str:
@@ -82,7 +82,7 @@ def _ends(line: Rows, which: Callable[[Iterable[int]], int]) -> float:
     return float(sum(row["perplexity"] for rows, tokens in at for row in rows if row["tokens"] == tokens) / len(at))
 
 
-def _modes(findings: Findings) -> Chart | None:
+def _modes(findings: Findings) -> Drawn | None:
     rows: Rows = [row for row in findings["tables"]["5 by reading"] if row["ours"] is not None]
     if not rows:
         return None
@@ -96,14 +96,14 @@ def _modes(findings: Findings) -> Chart | None:
     middle = _APART * (len(readings) - 1) / 2
     drawn.update_xaxes(tickvals=[number + middle for number in range(len(names))], ticktext=names)
     best = min(rows, key=lambda row: row["ours"])
-    return Chart(drawn, f"Lowest on novel text: {best['system']} with {best['reading']}", rows)
+    return drawn, f"Lowest on novel text: {best['system']} with {best['reading']}", rows
 
 
 def _dots(place: int) -> dict[str, Any]:
     return {"mode": "markers", "marker": {"color": colour(place), "size": 10}}
 
 
-def _changes_by_mode(findings: Findings) -> Chart | None:
+def _changes_by_mode(findings: Findings) -> Drawn | None:
     """Each comparison of the calibrated reading a row, its change of perplexity with its interval."""
     rows: Rows = findings.get("calibrated", {}).get("against", [])
     if not rows:
@@ -128,21 +128,21 @@ def _changes_by_mode(findings: Findings) -> Chart | None:
     ]
     changes = describe_changes(findings)
     title = f"Calibrated on dev text (ours), perplexity against Dense: {changes}" if changes else "Calibrated (ours)"
-    return Chart(drawn, title, table)
+    return drawn, title, table
 
 
-def _ratios(findings: Findings) -> Chart | None:
+def _ratios(findings: Findings) -> Drawn | None:
     table, domains = findings["pictures"]["ratios"], findings["domains"]
     if table is None:
         return None
-    chart = ratio_heatmap(table, domains, ("domain of the text", "expert of"), "the domain's own expert")
+    drawn, title, rows = ratio_heatmap(table, domains, ("domain of the text", "expert of"), "the domain's own expert")
     overlap = [cell for row in findings["pictures"]["overlap"] or () for cell in row]
-    for row, cell in zip(chart.rows, overlap, strict=False):
+    for row, cell in zip(rows, overlap, strict=False):
         row["overlap"] = cell
-    return chart
+    return drawn, title, rows
 
 
-def _posteriors(findings: Findings) -> Chart | None:
+def _posteriors(findings: Findings) -> Drawn | None:
     data: Mapping[str, Any] = findings["pictures"]["posteriors"]
     if not data:
         return None
@@ -156,10 +156,10 @@ def _posteriors(findings: Findings) -> Chart | None:
         for expert, mean, updating in zip(experts, data[text]["mean"], data[text]["updating"], strict=True)
     ]
     title = f"On {right} of {len(own)} training domains the own expert has the highest posterior: read a row"
-    return Chart(drawn, title, rows)
+    return drawn, title, rows
 
 
-def _courses(findings: Findings) -> Chart | None:
+def _courses(findings: Findings) -> Drawn | None:
     data: Mapping[str, Any] = findings["pictures"]["posteriors"]
     if not data:
         return None
@@ -175,7 +175,7 @@ def _courses(findings: Findings) -> Chart | None:
     rows = [{"text": text, "moved": ", ".join(f"{far:.3f}" for far in each)} for text, each in moves.items()]
     stable = sum(max(each) <= SETTLED for each in moves.values() if each)
     title = f"On {stable} of {len(data)} domains the posterior is stable after {STABLE_AFTER} blocks in every seed"
-    return Chart(drawn, title, rows)
+    return drawn, title, rows
 
 
 CHARTS: Mapping[str, Draw] = {

@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from workbench.formatting.number_format import label
-from workbench_studies.core.drawing import Chart, Draw, Rows, add_lines, colour, figure, group_rows
+from workbench_studies.core.drawing import Draw, Drawn, Rows, add_lines, colour, figure, group_rows
 from workbench_studies.core.findings import Findings
 from workbench_studies.mode.names import Arm
 from workbench_studies.mode.report import describe_leader
@@ -21,7 +21,7 @@ _SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", 
 _BELOW = {"orientation": "h", "y": -0.25, "yanchor": "top", "x": 0}
 
 
-def _methods(findings: Findings) -> Chart | None:
+def _methods(findings: Findings) -> Drawn | None:
     """Learning vs. forgetting: up and to the right is better."""
     first, second, kept = (on(one) for one in (*findings["targets"], findings["retention"]))
     rows = _rows_with(findings, "1", first, second, kept)
@@ -31,10 +31,10 @@ def _methods(findings: Findings) -> Chart | None:
     for row, look in zip(rows, _looks(range(len(rows)), 12), strict=True):
         mean = (row[first] + row[second]) / 2
         drawn.add_scatter(x=[mean], y=[row[kept]], name=label(row["model"]), mode="markers", marker=look["marker"])
-    return Chart(drawn.update_layout(legend=_BELOW), describe_leader(findings), rows)
+    return drawn.update_layout(legend=_BELOW), describe_leader(findings), rows
 
 
-def _parameters(findings: Findings) -> Chart | None:
+def _parameters(findings: Findings) -> Drawn | None:
     target = findings["targets"][1]
     rows = _rows_with(findings, "parameters", on(target))
     rows = [row for row in rows if row["parameters added"]]
@@ -43,13 +43,13 @@ def _parameters(findings: Findings) -> Chart | None:
     drawn = _lines(rows, "parameters added", on(target), "method", f"{label(target)}: {_ACCURACY}")
     drawn.update_xaxes(type="log", tickvals=_TICKS, tickformat="~s")
     best = max(rows, key=lambda row: row[on(target)])
-    return Chart(drawn, f"The best on {target} is {best['model']}: {best[on(target)]:.2f} %", rows)
+    return drawn, f"The best on {target} is {best['model']}: {best[on(target)]:.2f} %", rows
 
 
 _TICKS = [digit * 10**power for power in range(2, 13) for digit in (1, 2, 5)]  # parameters
 
 
-def _sequences(findings: Findings) -> Chart | None:
+def _sequences(findings: Findings) -> Drawn | None:
     target = findings["targets"][1]
     rows = _rows_with(findings, "sequences", on(target))
     if not rows:
@@ -57,10 +57,10 @@ def _sequences(findings: Findings) -> Chart | None:
     drawn = _lines(rows, "sequences", on(target), "method", f"{label(target)}: {_ACCURACY}")
     _set_amounts(drawn, {row["sequences"] for row in rows}, f"training sequences of {label(target)}")
     data = {(row["method"], row["sequences"]): row[on(target)] for row in rows}
-    return Chart(drawn, _who_leads(data, "MoDE", "LoRA", "training sequences"), rows)
+    return drawn, _who_leads(data, "MoDE", "LoRA", "training sequences"), rows
 
 
-def _mixture(findings: Findings) -> Chart | None:
+def _mixture(findings: Findings) -> Drawn | None:
     rows = _rows_with(findings, "mixture", "average")
     if not rows:
         return None
@@ -71,7 +71,7 @@ def _mixture(findings: Findings) -> Chart | None:
     drawn.for_each_trace(lambda line: line.update(line_dash="dot" if len(line.x) < len(amounts) else "solid"))
     data = {(row["model"], row["sequences of each"]): row["average"] for row in rows}
     title = _who_leads(data, str(Arm("frozen")), str(Arm("composed")), "mixed sequences of each target")
-    return Chart(drawn, title, rows)
+    return drawn, title, rows
 
 
 def _rows_with(findings: Findings, table: str, *columns: str) -> Rows:

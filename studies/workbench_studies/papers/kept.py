@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from workbench_studies.core.drawing import MARKS_IN_ORDER, look_of
 from workbench_studies.core.findings import Findings, cautions
-from workbench_studies.core.forest import MARKS_IN_ORDER, look_of
 from workbench_studies.core.report import claim_name, count_seeds, describe_setting, format_marks, with_interval
 from workbench_studies.core.sizes import SMOKE, TOO_SHORT
 from workbench_studies.papers.catalog import DEMIX, PAPERS

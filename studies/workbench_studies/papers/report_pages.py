@@ -5,17 +5,17 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment
 
-from workbench_studies.core.drawing import Chart
+from workbench.formatting.chart_template import CaptionedChart
+from workbench_studies.core.drawing import FOREST, Draw, explain_forest, forest, forest_text, look_of
 from workbench_studies.core.findings import Findings
-from workbench_studies.core.forest import FOREST, explain_forest, forest, forest_text, look_of
 from workbench_studies.core.report import Cell, Rows, Section, format_cell
 from workbench_studies.papers.catalog import paper_of
 
@@ -170,12 +170,12 @@ def _cell(text: str) -> str:
 # as an HTML page that opens without a network: Plotly's script is embedded ------------------------
 
 
-def charts(findings: Findings) -> dict[str, Chart]:
+def charts(findings: Findings) -> dict[str, CaptionedChart]:
     """Every chart with data, by name."""
     words = paper_of(findings).report.declared["charts"]
-    draws = import_module(f"workbench_studies.{findings['paper']}.charts").CHARTS
-    drawn = {name: draw(findings) for name, draw in draws.items()}
-    return {name: replace(chart, words=words[name]) for name, chart in drawn.items() if chart is not None}
+    draws: Mapping[str, Draw] = import_module(f"workbench_studies.{findings['paper']}.charts").CHARTS
+    drawn = {name: chart for name, draw in draws.items() if (chart := draw(findings))}
+    return {name: CaptionedChart(chart, title, words[name], rows) for name, (chart, title, rows) in drawn.items()}
 
 
 def page(findings: Findings) -> str:
