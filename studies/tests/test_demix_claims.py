@@ -13,8 +13,7 @@ from engine.statistics.estimates import Estimate, Loss
 from studies.tests.demix_worlds import DOMAINS, NOVEL, belief_of, evidence_of, verdicts_of
 from studies.tests.made_up_losses import BLOCKS, TOKENS, losses_of
 from workbench_studies.core.averages import Place
-from workbench_studies.core.shapes import has_less
-from workbench_studies.core.study import DeclaredClaim
+from workbench_studies.core.study import DeclaredClaim, has_less
 from workbench_studies.core.verdicts import (
     CONTRADICTED,
     REPRODUCED,

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from studies.tests.made_up_losses import losses_of
 from workbench_studies.core.measurements import Measurements
-from workbench_studies.core.shapes import SHAPES
-from workbench_studies.core.study import Case, read_study
+from workbench_studies.core.study import SHAPES, Case, read_study
 from workbench_studies.core.verdicts import REPRODUCED, UNTESTABLE, Verdict
 from workbench_studies.demix.names import ReplicateDemix
 

@@ -27,8 +27,7 @@ from workbench_studies.cbtm.names import (
 from workbench_studies.cbtm.tables import operations, over_seeds, seconds_of_slowest
 from workbench_studies.cbtm.tasks import is_right_more_often
 from workbench_studies.core.averages import Averages, estimate_counts
-from workbench_studies.core.shapes import SHAPES, leads_everywhere
-from workbench_studies.core.study import Case, DeclaredClaim, Options, Test, read_study
+from workbench_studies.core.study import SHAPES, Case, DeclaredClaim, Options, Test, leads_everywhere, read_study
 from workbench_studies.core.verdicts import UNDECIDED, Claim, Verdict, is_above, is_below, untestable
 
 STUDY = read_study(__file__)

@@ -16,8 +16,7 @@ from pydantic import Field
 from engine.clusters.config import ClusterMethod, Scaling
 from engine.config import PAPER_TEMPERATURE, ModelConfig, MoeConfig, TrainingConfig
 from workbench.specs.base import LocalPath
-from workbench_studies.core.sizes import Run, Size, read_sizes, read_table
-from workbench_studies.core.spec import BUDGET, Replicate
+from workbench_studies.core.spec import BUDGET, Replicate, Run, Size, read_sizes, read_table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from workbench_studies.core.findings import Findings
 from workbench_studies.core.report import Report, Rows, amount, matrix
-from workbench_studies.core.sizes import read_table
+from workbench_studies.core.spec import read_table
 
 
 def describe_best(findings: Findings) -> str:

@@ -15,8 +15,7 @@ from engine.mixing.evidence import AnyEvidence
 from engine.statistics.estimates import NUM_DRAWS, Estimate, Ints, Loss
 from engine.text.split_names import HeldOutSplit
 from workbench_studies.core.averages import Averages, Hits, Place, Statistic, SystemChange
-from workbench_studies.core.sizes import Size
-from workbench_studies.core.spec import Replicate
+from workbench_studies.core.spec import Replicate, Size
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,8 +9,8 @@ from typing import Any
 
 from engine.statistics.estimates import LEVEL, NUM_DRAWS
 from workbench_studies.core.findings import Findings, cautions, not_done, summary
-from workbench_studies.core.sizes import ENOUGH_DOCUMENTS, SMOKE, read_table
-from workbench_studies.core.verdicts import CONTRADICTED, ONE_SEED, UNDECIDED, UNTESTABLE
+from workbench_studies.core.spec import ENOUGH_DOCUMENTS, SMOKE, read_table
+from workbench_studies.core.verdicts import CONTRADICTED, ONE_SEED, UNDECIDED, UNTESTABLE, todays_mark
 
 TEXTS = read_table(__file__, "texts")
 Rows = Sequence[Mapping[str, Any]]
@@ -323,3 +323,44 @@ def format_cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.2f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def compare(first: Findings, second: Findings) -> dict[str, Any]:
+    """The claims that both reports have, by where they stand and what they say, and those that only one has."""
+    ours, theirs = ({claim_name(one): one for one in of["claims"]} for of in (first, second))
+    moves = [_move(claim, theirs[name]) for name, claim in ours.items() if name in theirs]
+    return {
+        "names": (first["name"], second["name"]),
+        "papers": (first["paper"], second["paper"]),
+        "flipped": [move for move in moves if len(set(move["marks"])) > 1],
+        "same": [move for move in moves if len(set(move["marks"])) == 1],
+        "only_first": [name for name in ours if name not in theirs],
+        "only_second": [name for name in theirs if name not in ours],
+    }
+
+
+def _move(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """One claim in two reports; `moved` is the second value less the first, in the claim's unit."""
+    before, after = one["value"], other["value"]
+    is_measured = before is not None and after is not None
+    return {
+        "where": one["where"],
+        "sentence": one["sentence"],
+        "marks": tuple(format_marks({**claim, "mark": todays_mark(claim)}) for claim in (one, other)),
+        "values": (before, after),
+        "moved": after - before if is_measured else None,
+        "unit": one["unit"],
+        "is_outside": is_measured and not one["low"] <= after <= one["high"],  # the second of the first interval
+    }
+
+
+def summarize_comparison(comparison: Mapping[str, Any]) -> str:
+    """`2 of 33 marks differ; 5 of 25 estimates moved out of their first interval.`"""
+    moves = [*comparison["flipped"], *comparison["same"]]
+    measured = [move for move in moves if move["moved"] is not None]
+    sentence = f"{len(comparison['flipped'])} of {len(moves)} marks differ; "
+    sentence += f"{sum(one['is_outside'] for one in measured)} of {len(measured)} estimates moved out of their first "
+    sentence += "interval."
+    if single := len(comparison["only_first"]) + len(comparison["only_second"]):
+        sentence += f" {single} claim{'' if single == 1 else 's'} in one report only."
+    return sentence

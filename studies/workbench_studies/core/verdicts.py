@@ -10,7 +10,7 @@ single seed is flagged *one seed*, whatever its mark: its interval knows nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
@@ -87,37 +87,23 @@ def on_the_floor(verdict: Verdict, why: str) -> Verdict:
     return untestable(verdict.claim, f"{FLOOR}{why}", verdict.ours) if why and verdict.estimate else verdict
 
 
-def is_below(claim: Claim, estimate: Estimate | None, border: float = 0.0, **shown: Any) -> Verdict:
-    """The verdict on a claim that a number is below a border.
-
-    `shown` are `ours` and `unit` as text, and `num_domains` where domains are the sample.
-    """
-    return _verdict(claim, estimate, border, "below", **shown)
-
-
-def is_above(claim: Claim, estimate: Estimate | None, border: float = 0.0, **shown: Any) -> Verdict:
-    """The same of a claim that it is above."""
-    return _verdict(claim, estimate, border, "above", **shown)
-
-
-def is_within(claim: Claim, estimate: Estimate | None, border: float, **shown: Any) -> Verdict:
-    """The same of a claim that it is nearer to 0 than a border, whichever way it differs."""
-    return _verdict(claim, estimate, border, "within", **shown)
-
-
-def _verdict(
+def judge(
+    side: Side,
     claim: Claim,
     estimate: Estimate | None,
-    border: float,
-    side: Side,
+    border: float = 0.0,
     *,
     ours: str = "",
     unit: str = "",
     num_domains: int | None = None,
 ) -> Verdict:
+    """The verdict on a claim that a number is on this side of a border.
+
+    `ours` and `unit` are shown as text; `num_domains` is given where domains are the sample.
+    """
     if estimate is None:
         return untestable(claim, ours=ours)
-    mark, *sentences = _DOUBTS[side](estimate, border) or (WEAKER if claim.weaker else REPRODUCED,)
+    mark, *sentences = _doubt(side, estimate, border) or (WEAKER if claim.weaker else REPRODUCED,)
     if num_domains is not None and mark == UNDECIDED:
         sentences.append(f"{num_domains} domains cannot show it.")
     if claim.weaker:
@@ -125,33 +111,30 @@ def _verdict(
     return Verdict(claim, mark, " ".join(sentences), ours, estimate, unit, side, border, num_domains)
 
 
-_Doubt = tuple[Mark, str] | None  # the mark of a claim that was tested and not reproduced, and why
-_NOT_EVERY_SEED = (UNDECIDED, "Undecided: the interval supports the claim, but not every seed does.")
+is_below, is_above, is_within = partial(judge, "below"), partial(judge, "above"), partial(judge, "within")
 
 
-def _doubt_below(estimate: Estimate, border: float, sign: int = 1) -> _Doubt:
-    """Why a number does not count as below the border (as above it, if the sign is -1); None if it does."""
-    low, high = sorted((sign * estimate.low, sign * estimate.high))
-    if low > sign * border:
-        return CONTRADICTED, "Reversed: the full interval lies on the other side."
-    if high >= sign * border:
-        return UNDECIDED, f"Undecided: the interval includes {border:g}."
-    return _NOT_EVERY_SEED if max(sign * one for one in estimate.by_seed) >= sign * border else None
+def _doubt(side: Side, estimate: Estimate, border: float) -> tuple[Mark, str] | None:
+    """The mark of a claim that was tested and not reproduced, and why; None of one that was."""
+    low, high, by_seed = estimate.low, estimate.high, estimate.by_seed
+    if side == "within":
+        is_outside, outside = low > border or high < -border, "The full interval lies outside the claimed range."
+        is_open, borders = low <= -border or high >= border, f"{border:g} or -{border:g}"
+        is_of_every_seed = max(map(abs, by_seed)) < border
+    else:
+        if side == "above":
+            low, high, by_seed, border = -high, -low, tuple(-one for one in by_seed), -border
+        is_outside, outside = low > border, "Reversed: the full interval lies on the other side."
+        is_open, borders = high >= border, f"{-border if side == 'above' else border:g}"
+        is_of_every_seed = max(by_seed) < border
+    if is_outside:
+        return CONTRADICTED, outside
+    if is_open:
+        return UNDECIDED, f"Undecided: the interval includes {borders}."
+    return None if is_of_every_seed else (UNDECIDED, _NOT_EVERY_SEED)
 
 
-def _doubt_within(estimate: Estimate, border: float) -> _Doubt:
-    if estimate.low > border or estimate.high < -border:
-        return CONTRADICTED, "The full interval lies outside the claimed range."
-    if estimate.low <= -border or estimate.high >= border:
-        return UNDECIDED, f"Undecided: the interval includes {border:g} or -{border:g}."
-    return _NOT_EVERY_SEED if max(map(abs, estimate.by_seed)) >= border else None
-
-
-_DOUBTS: Mapping[Side, Callable[[Estimate, float], _Doubt]] = {
-    "below": _doubt_below,
-    "above": partial(_doubt_below, sign=-1),
-    "within": _doubt_within,
-}
+_NOT_EVERY_SEED = "Undecided: the interval supports the claim, but not every seed does."
 
 
 def todays_mark(claim: Mapping[str, Any]) -> Mark:

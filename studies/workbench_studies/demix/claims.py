@@ -16,8 +16,16 @@ from workbench_studies.core.averages import (
     share,
 )
 from workbench_studies.core.findings import Row
-from workbench_studies.core.shapes import SHAPES, holds_on_most, leads_everywhere
-from workbench_studies.core.study import Case, DeclaredClaim, Options, Test, read_study
+from workbench_studies.core.study import (
+    SHAPES,
+    Case,
+    DeclaredClaim,
+    Options,
+    Test,
+    holds_on_most,
+    leads_everywhere,
+    read_study,
+)
 from workbench_studies.core.verdicts import FLOOR, Claim, Verdict, is_above, is_below, untestable
 from workbench_studies.demix import tables
 from workbench_studies.demix.measurements import Belief, DemixMeasurements

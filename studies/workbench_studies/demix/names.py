@@ -13,8 +13,7 @@ from pydantic import Field, model_validator
 
 from engine.config import PAPER_NEWEST_WEIGHT, Evidence, TrainingConfig
 from workbench.specs.base import Name
-from workbench_studies.core.sizes import Run, Size, read_sizes, read_table
-from workbench_studies.core.spec import BUDGET, Replicate
+from workbench_studies.core.spec import BUDGET, Replicate, Run, Size, read_sizes, read_table
 
 
 @dataclass(frozen=True, kw_only=True)

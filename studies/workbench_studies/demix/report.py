@@ -8,7 +8,7 @@ from typing import Any
 
 from workbench_studies.core.findings import Findings
 from workbench_studies.core.report import Report, Rows, amount, each_seed, matrix, with_interval
-from workbench_studies.core.sizes import read_table
+from workbench_studies.core.spec import read_table
 from workbench_studies.core.verdicts import CONTRADICTED, REPRODUCED, UNDECIDED
 from workbench_studies.demix.names import CODE, PAPER, READINGS, WORDS
 from workbench_studies.demix.specifications import paper_models

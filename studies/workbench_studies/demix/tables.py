@@ -10,7 +10,7 @@ import numpy as np
 
 from workbench_studies.core.calibration import comparison, fit_row
 from workbench_studies.core.findings import Row, interval_columns, num_documents, text_rows
-from workbench_studies.core.shapes import ratios_of
+from workbench_studies.core.study import ratios_of
 from workbench_studies.demix.measurements import Belief, DemixMeasurements
 from workbench_studies.demix.names import (
     CALIBRATED,

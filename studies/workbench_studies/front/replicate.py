@@ -12,8 +12,7 @@ import typer
 from ui.cli.options import Command, InProcess, Json, Wait, keyword, naming_option, with_parameters
 from ui.cli.verbs import Column, lists
 from workbench_studies.cbtm.names import ReplicateCbtm
-from workbench_studies.core.sizes import SEEDS, SIZE, SizeName
-from workbench_studies.core.spec import Replicate
+from workbench_studies.core.spec import SEEDS, SIZE, Replicate, SizeName
 from workbench_studies.demix.names import ReplicateDemix
 from workbench_studies.mode.arms import ReplicateMode
 

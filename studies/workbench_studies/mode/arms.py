@@ -11,8 +11,7 @@ from pydantic import Field, model_validator
 from engine.config import LoraConfig, TrainingConfig
 from engine.methods.mode.config import ModeConfig
 from workbench.specs.base import Name
-from workbench_studies.core.sizes import Size, read_sizes
-from workbench_studies.core.spec import BUDGET, Replicate
+from workbench_studies.core.spec import BUDGET, Replicate, Size, read_sizes
 from workbench_studies.mode.names import BACKBONE, Arm, ModeRun, On, runs_of
 
 

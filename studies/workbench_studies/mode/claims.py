@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench_studies.core.averages import Averages
-from workbench_studies.core.shapes import has_more, lead_grows, systems_of
-from workbench_studies.core.study import Case, Options, Test, read_study
+from workbench_studies.core.study import Case, Options, Test, has_more, lead_grows, read_study, systems_of
 from workbench_studies.core.verdicts import (
     Claim,
     Verdict,

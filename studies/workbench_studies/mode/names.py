@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from engine.config import LoraConfig
 from engine.methods.mode.config import ModeConfig
-from workbench_studies.core.sizes import Run
+from workbench_studies.core.spec import Run
 
 Method = Literal["backbone", "full", "lora", "mode", "frozen", "composed"]
 On = Literal["mixed", "first", "second"]  # both targets, or one of them

@@ -7,7 +7,7 @@ from typing import Any
 
 from workbench_studies.core.findings import Findings
 from workbench_studies.core.report import Report, amount
-from workbench_studies.core.sizes import read_table
+from workbench_studies.core.spec import read_table
 from workbench_studies.mode.names import Arm
 from workbench_studies.mode.tables import share_of_backbone
 

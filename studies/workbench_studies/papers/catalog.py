@@ -19,8 +19,7 @@ from workbench_studies.cbtm.measurements import CbtmMeasurements
 from workbench_studies.cbtm.names import SIZES as CBTM_SIZES
 from workbench_studies.core.findings import Circumstances, Findings, Row, common_findings
 from workbench_studies.core.report import Report, count_seeds
-from workbench_studies.core.sizes import Size, SizeName
-from workbench_studies.core.spec import Replicate
+from workbench_studies.core.spec import Replicate, Size, SizeName
 from workbench_studies.core.study import Study
 from workbench_studies.core.verdicts import Verdict
 from workbench_studies.demix import claims as demix

@@ -11,7 +11,7 @@ from typing import Any
 from workbench_studies.core.drawing import MARKS_IN_ORDER, look_of
 from workbench_studies.core.findings import Findings, cautions
 from workbench_studies.core.report import claim_name, count_seeds, describe_setting, format_marks, with_interval
-from workbench_studies.core.sizes import SMOKE, TOO_SHORT
+from workbench_studies.core.spec import SMOKE, TOO_SHORT
 from workbench_studies.papers.catalog import DEMIX, PAPERS
 from workbench_studies.papers.report_pages import markdown, page
 from workbench_studies.papers.todays_rule import with_todays_marks

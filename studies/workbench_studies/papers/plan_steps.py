@@ -18,8 +18,7 @@ from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.base import Spec
 from workbench.specs.requests import PlanStep
-from workbench_studies.core.sizes import Run
-from workbench_studies.core.spec import Replicate
+from workbench_studies.core.spec import Replicate, Run
 from workbench_studies.mode.arms import ReplicateMode
 
 

@@ -10,7 +10,7 @@ claim is found.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf, isclose
 from typing import Any
 
@@ -25,10 +25,7 @@ from workbench_studies.core.verdicts import (
     REPRODUCED,
     WEAKER,
     Claim,
-    Verdict,
-    is_above,
-    is_below,
-    is_within,
+    judge,
     todays_mark,
 )
 from workbench_studies.demix.names import READ_AS_PAPER
@@ -37,7 +34,6 @@ from workbench_studies.papers.catalog import paper_of
 Row = Mapping[str, Any]
 SAME = 0.02  # of half the interval: numbers that are nearer than this are the same
 _BOUNDS = {"of the domains": SHARE, "r over": CORRELATION}  # by how a unit starts
-_JUDGES: Mapping[str, Callable[..., Verdict]] = {"below": is_below, "above": is_above, "within": is_within}
 _ADAPTED = "The claims of table 6, figure 6, §6.2 and table 13 are about models that were"
 
 
@@ -78,7 +74,7 @@ def _judge_again(row: Row) -> Row:
         return row
     claim = Claim(row["where"], row["sentence"], row["paper"], row.get("weaker", ""))
     options = {} if row["side"] == "within" else {"num_domains": row["num_domains"]}
-    judged = _JUDGES[row["side"]](claim, wide, row["border"], **options).as_dict()
+    judged = judge(row["side"], claim, wide, row["border"], **options).as_dict()
     return {**row, **{name: judged[name] for name in ("low", "high", "mark", "why", "is_undecided")}}
 
 

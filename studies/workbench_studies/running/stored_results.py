@@ -19,7 +19,7 @@ from workbench.schema.tables import Clustering, Domain, Evaluation, Expert, Seed
 from workbench.specs.requests import PlanStep
 from workbench.store.storage import Storage
 from workbench_studies.core.measurements import Scores, Stored
-from workbench_studies.core.sizes import Size
+from workbench_studies.core.spec import Size
 from workbench_studies.papers.todays_rule import with_todays_marks
 
 REPORT = "replication"  # the kind of its reports

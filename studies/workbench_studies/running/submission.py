@@ -25,11 +25,9 @@ from workbench.kinds.data import ImportCorpus
 from workbench.kinds.kind import parse_spec
 from workbench.registry import database
 from workbench.settings import get_settings
-from workbench_studies.core.pace import measure_pace
-from workbench_studies.core.sizes import SEEDS, Size, SizeName
-from workbench_studies.core.spec import Replicate
+from workbench_studies.core.spec import SEEDS, Replicate, Size, SizeName
 from workbench_studies.papers.catalog import PAPERS, plan
-from workbench_studies.papers.forecast import ReplicationForecast, forecast
+from workbench_studies.papers.forecast import ReplicationForecast, forecast, measure_pace
 
 GROUP = "source"
 _LEAST_GROUPS = 400  # a split of one in twenty then has about twenty of them
