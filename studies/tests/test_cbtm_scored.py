@@ -39,9 +39,8 @@ from workbench_studies.cbtm.names import (
     single_model,
     sparse,
 )
-from workbench_studies.core.calibration import best_expert
 from workbench_studies.core.findings import text_rows
-from workbench_studies.core.measurements import Loaded, ScoreKey, Stored
+from workbench_studies.core.measurements import Loaded, ScoreKey, Stored, best_expert
 
 TEST, DEV = COUNTS.values()
 SIZE = replace(

@@ -13,8 +13,8 @@ from engine.statistics.estimates import Estimate, Loss
 from studies.tests.demix_worlds import DOMAINS, NOVEL, belief_of, calibration, evidence_of
 from studies.tests.made_up_losses import losses_of
 from workbench_studies.core.averages import Place
-from workbench_studies.core.calibration import Fit, side_of
 from workbench_studies.core.findings import Circumstances, JobFacts, summary
+from workbench_studies.core.measurements import Fit, side_of
 from workbench_studies.core.report import not_reproduced
 from workbench_studies.demix.names import (
     CALIBRATED,

@@ -17,8 +17,7 @@ from engine.mixing.evidence import READINGS
 from engine.mixing.posterior import PosteriorGate, estimate_prior
 from studies.tests.demix_worlds import calibration
 from studies.tests.score_files import BLOCK, COUNTS, write_scores
-from workbench_studies.core.calibration import Fit
-from workbench_studies.core.measurements import ScoredText, ScoreKey, Stored
+from workbench_studies.core.measurements import Fit, ScoredText, ScoreKey, Stored
 from workbench_studies.demix.measurements import DemixMeasurements
 from workbench_studies.demix.names import (
     CALIBRATED,

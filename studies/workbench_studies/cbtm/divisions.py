@@ -8,8 +8,7 @@ import numpy as np
 
 from workbench_studies.cbtm.measurements import CbtmMeasurements
 from workbench_studies.cbtm.names import PAPER, Division, System, shared, single_model
-from workbench_studies.core.averages import Counted
-from workbench_studies.core.findings import Row
+from workbench_studies.core.averages import Counted, Row
 from workbench_studies.core.study import ratios_of
 
 _DIVISIONS: tuple[Division, ...] = ("balanced", "random", "unbalanced")

@@ -30,10 +30,8 @@ from workbench_studies.cbtm.names import (
     smaller_arms,
     sparse,
 )
-from workbench_studies.core.averages import Counted
-from workbench_studies.core.calibration import Fit, fit
-from workbench_studies.core.findings import Row, interval_columns
-from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores, Stored
+from workbench_studies.core.averages import Counted, Row, interval_columns
+from workbench_studies.core.measurements import Fit, Loaded, Measurements, ScoredText, Scores, Stored, fit
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances

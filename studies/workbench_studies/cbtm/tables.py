@@ -35,8 +35,8 @@ from workbench_studies.cbtm.names import (
     sparse,
 )
 from workbench_studies.cbtm.tasks import by_variant, routes
-from workbench_studies.core.calibration import comparison, fit_row
-from workbench_studies.core.findings import Row, interval_columns
+from workbench_studies.core.averages import Row, interval_columns
+from workbench_studies.core.measurements import comparison, fit_row
 
 _TERA, _GIGA = 1e12, 1e9
 _MOE = "mixture of experts"

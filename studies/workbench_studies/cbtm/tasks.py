@@ -18,7 +18,7 @@ from typing import Any
 from engine.statistics.estimates import Estimate, half_width, of_seeds, student_mean
 from workbench_studies.cbtm.measurements import CbtmMeasurements
 from workbench_studies.cbtm.names import PAPER
-from workbench_studies.core.findings import Row
+from workbench_studies.core.averages import Row
 from workbench_studies.core.study import Case, Options
 from workbench_studies.core.verdicts import NEAR_CHANCE, UNDECIDED, UNTESTABLE, Claim, Verdict, is_above, on_the_floor
 

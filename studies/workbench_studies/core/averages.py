@@ -31,7 +31,14 @@ from engine.statistics.estimates import (
 
 Place = tuple[Hashable, int, str]  # system, seed, domain
 Statistic = Callable[..., Floats]
+Row = dict[str, Any]
 Number = Callable[[Hashable, str], Any]  # of a system on a domain's text
+
+
+def interval_columns(estimate: Estimate | None, name: str = "ours", before: str = "") -> Row:
+    """A number with its interval as three columns, empty ones without it; `before` begins the interval's names."""
+    numbers = (estimate.value, estimate.low, estimate.high) if estimate else (None, None, None)
+    return dict(zip((name, f"{before}low", f"{before}high"), numbers, strict=True))
 
 
 class Hits(MeasuredText):

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from engine.statistics.estimates import Estimate, Ints
+from engine.statistics.estimates import Ints
+from workbench_studies.core.averages import Row
 from workbench_studies.core.measurements import Measurements
 from workbench_studies.core.study import Study
 from workbench_studies.core.verdicts import CONTRADICTED, IMPLIED, MARKS, ONE_SEED, REPRODUCED, WEAKER, Verdict
 
-Row = dict[str, Any]
 Findings = Mapping[str, Any]
 # The kinds that write reports, for findings that were stored before `JobFacts.writes_report`. A new kind sets that.
 _OLD_REPORT_KINDS = ("replicate", "replicate-demix", "replicate-cbtm", "replicate-mode")
@@ -85,14 +85,6 @@ def text_rows(measured: Measurements) -> list[Row]:
 
 def num_documents(documents_N: Ints) -> int:
     return len(np.unique(documents_N))
-
-
-def interval_columns(estimate: Estimate | None, name: str = "ours", before: str = "") -> Row:
-    """A number with its interval as three columns, empty ones without it; `before` begins the interval's names."""
-    low, high = f"{before}low", f"{before}high"
-    if estimate is None:
-        return {name: None, low: None, high: None}
-    return {name: estimate.value, low: estimate.low, high: estimate.high}
 
 
 def summary(findings: Findings) -> str:

@@ -76,17 +76,16 @@ class Report:
 
     def _sections(self, findings: Findings, kind: str) -> Iterator[Section]:
         for one in self.declared.get(kind, ()):
-            table = one.get("table", "")
-            rows = self.rows[table](findings) if table in self.rows else self._rows_of(findings, one)
+            rows = self._rows_of(findings, one)
             words = findings[one["listed"]] if "listed" in one else self._fill(findings, one.get("words", ()))
-            has = {"if_rows": rows, "if_words": words, "if_table": table in findings["tables"]}
+            has = {"if_rows": rows, "if_words": words, "if_table": one.get("table") in findings["tables"]}
             if all(has[needed] for needed in has if one.get(needed)):
                 yield Section(one["title"], tuple(words), rows, one.get("chart", ""))
 
     def _rows_of(self, findings: Findings, section: Mapping[str, Any]) -> Rows:
-        rows: Rows = (
-            _at(findings, section["rows"]) if "rows" in section else findings["tables"].get(section.get("table"))
-        )
+        table = section.get("table", "")
+        stored = _at(findings, section["rows"]) if "rows" in section else findings["tables"].get(table)
+        rows: Rows = self.rows[table](findings) if table in self.rows else stored
         if not rows or not _at(findings, section.get("needs", "claims")):
             return []
         if "columns" not in section:

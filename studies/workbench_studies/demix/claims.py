@@ -9,13 +9,13 @@ import numpy as np
 
 from engine.statistics.estimates import Estimate, half_width, of_seeds
 from workbench_studies.core.averages import (
+    Row,
     SystemChange,
     correlation_of_pairs,
     correlation_of_points,
     estimate_mean,
     share,
 )
-from workbench_studies.core.findings import Row
 from workbench_studies.core.study import (
     SHAPES,
     Case,

@@ -15,8 +15,7 @@ import numpy as np
 from engine.config import Evidence
 from engine.mixing.evidence import AnyEvidence
 from engine.statistics.estimates import Floats, Ints, Loss
-from workbench_studies.core.calibration import Fit, best_expert, fit
-from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores
+from workbench_studies.core.measurements import Fit, Loaded, Measurements, ScoredText, Scores, best_expert, fit
 from workbench_studies.demix.names import (
     CALIBRATED,
     GRID,

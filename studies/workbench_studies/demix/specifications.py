@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from statistics import fmean
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from engine.methods.registry import get_method
 from engine.statistics.perplexity import perplexity_of
-from workbench_studies.core.findings import Row
+from workbench_studies.core.averages import Row
 from workbench_studies.demix.names import PRINTED, WORDS, ReplicateDemix
 
 SplitWords = Mapping[str, int]  # words between white space, by split
@@ -89,30 +90,6 @@ _MEANS = {
 }
 
 
-def paper_models() -> list[Row]:
-    """The rows of the paper's table 2, with the columns of ours; an empty cell is not printed there."""
-    printed, sizes = PRINTED["table_2"], PRINTED["sizes"]
-    numbers = list(zip(sizes, printed["gpus"], printed["updates"], strict=True))
-    return [
-        {
-            "model": f"{_NAMES[method]}, paper, {size}",
-            "experts": experts,
-            "parameters": total,
-            "of them used at a token": size,
-            "devices": num_gpus,
-            "GFLOPs an update": 1e3 * per_update,
-            "GFLOP/s": None,
-            "GFLOP/s a device": 1e3 * per_gpu,
-            "tokens/s": None,
-            "seeds": None,
-        }
-        for method, experts, totals in (("dense", 0, sizes), ("demix", 8, printed["demix_totals"]))
-        for (size, num_gpus, per_update), total, per_gpu in zip(
-            numbers, totals, printed[f"{method}_speeds"], strict=True
-        )
-    ]
-
-
 Points = Sequence[tuple[int, float]]  # step, nats per token
 
 
@@ -128,38 +105,37 @@ class Curve:
 
     def mean(self, domains: Sequence[str]) -> dict[int, float]:
         """The perplexity by tokens, averaged over these domains, where all of them were measured."""
-        lines = [dict(self.losses.get(domain, ())) for domain in domains]
-        steps = sorted(set(lines[0]).intersection(*lines[1:])) if lines else []
-        return {
-            step * self.tokens_per_step: float(np.mean([perplexity_of(line[step]) for line in lines])) for step in steps
-        }
-
-
-@dataclass(frozen=True)
-class Crossing:
-    """Whether one curve gets below another and stays there: from which token count on, and how they end."""
-
-    tokens: int | None  # None: it does not within what was trained
-    last_tokens: int
-    lower: float
-    higher: float
+        return _mean_of(
+            [
+                {step * self.tokens_per_step: perplexity_of(loss) for step, loss in self.losses.get(domain, ())}
+                for domain in domains
+            ]
+        )
 
 
 def mean_curve(curves: Sequence[Curve], domains: Sequence[str]) -> dict[int, float]:
     """The mean of several seeds' curves by tokens, where all of them have a point."""
-    lines = [curve.mean(domains) for curve in curves]
+    return _mean_of([curve.mean(domains) for curve in curves])
+
+
+def _mean_of(lines: Sequence[Mapping[int, float]]) -> dict[int, float]:
     shared = sorted(set(lines[0]).intersection(*lines[1:])) if lines else []
     return {tokens: float(np.mean([line[tokens] for line in lines])) for tokens in shared}
 
 
-def crossing(lower: Mapping[int, float], higher: Mapping[int, float]) -> Crossing | None:
-    """From where on `lower` stays below `higher`; None where they share no point."""
+def crossing(lower: Mapping[int, float], higher: Mapping[int, float]) -> Row | None:
+    """From which token count on `lower` stays below `higher` (None: not yet), and how both end.
+
+    None where they share no point.
+    """
     shared = sorted(set(lower) & set(higher))
     if not shared:
         return None
-    stays: int | None = None
-    for tokens in reversed(shared):
-        if lower[tokens] >= higher[tokens]:
-            break
-        stays = tokens
-    return Crossing(stays, shared[-1], lower[shared[-1]], higher[shared[-1]])
+    below = list(takewhile(lambda tokens: lower[tokens] < higher[tokens], reversed(shared)))
+    last = shared[-1]
+    return {
+        "tokens": below[-1] if below else None,
+        "last_tokens": last,
+        "lower": lower[last],
+        "higher": higher[last],
+    }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from workbench_studies.core.calibration import comparison, fit_row
-from workbench_studies.core.findings import Row, interval_columns, num_documents, text_rows
+from workbench_studies.core.averages import Row, interval_columns
+from workbench_studies.core.findings import num_documents, text_rows
+from workbench_studies.core.measurements import comparison, fit_row
 from workbench_studies.core.study import ratios_of
 from workbench_studies.demix.measurements import Belief, DemixMeasurements
 from workbench_studies.demix.names import (
@@ -244,8 +244,7 @@ def _crossing(measured: DemixMeasurements, curves: Sequence[Curve]) -> dict[str,
         method: mean_curve([curve for curve in curves if curve.system == method], measured.subject.domains)
         for method in METHODS
     }
-    results = {method: crossing(means["demix"], means[method]) for method in METHODS if method != "demix"}
-    return {method: asdict(result) if result else None for method, result in results.items()}
+    return {method: crossing(means["demix"], means[method]) for method in METHODS if method != "demix"}
 
 
 def _forgetting(measured: DemixMeasurements, curves: Sequence[Curve]) -> Iterator[Row]:

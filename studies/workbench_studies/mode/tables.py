@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workbench_studies.core.findings import Row, interval_columns
+from workbench_studies.core.averages import Row, interval_columns
 from workbench_studies.core.spec import read_table
 from workbench_studies.mode import arms
 from workbench_studies.mode.measurements import ModeMeasurements

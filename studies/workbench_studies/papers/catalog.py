@@ -17,7 +17,8 @@ from workbench_studies.cbtm import report as cbtm_report
 from workbench_studies.cbtm import tables as cbtm_tables
 from workbench_studies.cbtm.measurements import CbtmMeasurements
 from workbench_studies.cbtm.names import SIZES as CBTM_SIZES
-from workbench_studies.core.findings import Circumstances, Findings, Row, common_findings
+from workbench_studies.core.averages import Row
+from workbench_studies.core.findings import Circumstances, Findings, common_findings
 from workbench_studies.core.report import Report, count_seeds
 from workbench_studies.core.spec import Replicate, Size, SizeName
 from workbench_studies.core.study import Study

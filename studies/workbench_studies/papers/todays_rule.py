@@ -16,7 +16,7 @@ from typing import Any
 
 from engine.statistics.estimates import Estimate
 from workbench_studies.core.averages import CORRELATION, SHARE
-from workbench_studies.core.calibration import side_of
+from workbench_studies.core.measurements import side_of
 from workbench_studies.core.report import claim_name
 from workbench_studies.core.study import Study
 from workbench_studies.core.verdicts import (
