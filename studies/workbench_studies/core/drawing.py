@@ -157,8 +157,6 @@ _LOOKS: Mapping[str, Look] = {
     )
 }
 
-MARKS_IN_ORDER = tuple(_LOOKS)
-
 
 def look_of(claim: Mapping[str, Any]) -> Look:
     """How a claim's mark looks, of today or of an earlier version; of several the first one's."""

@@ -256,6 +256,12 @@ def _too_little(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
         yield f"{count_seeds(findings)} and this much test text cannot resolve a difference of this size."
 
 
+def join_names(names: Iterable[str]) -> str:
+    """`1, 2 and 5`."""
+    *before, last = names
+    return f"{', '.join(before)} and {last}" if before else last
+
+
 def count_seeds(findings: Findings) -> str:
     """`1 seed`, `2 seeds`."""
     return f"{findings['seeds']} seed{'' if findings['seeds'] == 1 else 's'}"

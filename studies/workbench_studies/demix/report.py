@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from workbench_studies.core.findings import Findings
-from workbench_studies.core.report import Report, Rows, amount, each_seed, matrix, with_interval
+from workbench_studies.core.report import Report, Rows, amount, each_seed, join_names, matrix, with_interval
 from workbench_studies.core.spec import read_table
 from workbench_studies.core.verdicts import CONTRADICTED, REPRODUCED, UNDECIDED
 from workbench_studies.demix.names import CODE, PAPER, PRINTED, READINGS, WORDS
@@ -181,7 +181,7 @@ def few_tokens(findings: Findings) -> Iterator[str]:
     }
     if failed:
         methods = list(dict.fromkeys(failed.values()))
-        numbers, models = _join(map(str, failed)), _join(WORDS[method] for method in methods)
+        numbers, models = join_names(map(str, failed)), join_names(WORDS[method] for method in methods)
         crossings = " ".join(describe_crossing(findings, method) for method in methods)
         total = findings["budget"]["training_tokens"]
         each = amount(total // len(findings["domains"]))
@@ -190,12 +190,6 @@ def few_tokens(findings: Findings) -> Iterator[str]:
             f"share of the text, {each} of {amount(total)} tokens; the feed-forward networks of {models} see all of "
             f"it. {crossings}"
         )
-
-
-def _join(words: Iterable[str]) -> str:
-    """`1, 2 and 5`."""
-    *before, last = words
-    return f"{', '.join(before)} and {last}" if before else last
 
 
 REPORT = Report(

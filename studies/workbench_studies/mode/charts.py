@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from workbench.formatting.number_format import label
 from workbench_studies.core.drawing import Draw, Drawn, Rows, add_lines, colour, figure, group_rows
 from workbench_studies.core.findings import Findings
+from workbench_studies.core.report import join_names
 from workbench_studies.mode.names import Arm
 from workbench_studies.mode.report import describe_leader
 from workbench_studies.mode.tables import ALL, on
@@ -92,12 +93,7 @@ def _who_leads(data: Mapping[tuple[str, str], float], one: str, other: str, unit
         return f"{one} is above {other} with every number of {unit}"
     if not ahead:
         return f"{one} is {lag} {other} with {each} number of {unit}"
-    return f"With {_join(ahead)} {unit} {one} is above {other}, with {_join(rest)} {lag}"
-
-
-def _join(amounts: list[str]) -> str:
-    *most, last = amounts
-    return f"{', '.join(most)} and {last}" if most else last
+    return f"With {join_names(ahead)} {unit} {one} is above {other}, with {join_names(rest)} {lag}"
 
 
 def _set_amounts(drawn: go.Figure, amounts: Iterable[str], title: str) -> None:

@@ -16,7 +16,7 @@ from jinja2 import Environment
 from workbench.formatting.chart_template import CaptionedChart
 from workbench_studies.core.drawing import FOREST, Draw, explain_forest, forest, forest_text, look_of
 from workbench_studies.core.findings import Findings
-from workbench_studies.core.report import Cell, Rows, Section, format_cell
+from workbench_studies.core.report import Cell, Section, format_cell
 from workbench_studies.papers.catalog import paper_of
 
 CLAIMS = "Claims"  # the title of their section
@@ -127,26 +127,25 @@ def _differences(name: str, then: Any, now: Any) -> Iterator[tuple[str, Any, Any
         yield name, then, now
 
 
-# as Markdown --------------------------------------------------------------------------------------
+# as Markdown, and as an HTML page that opens without a network: Plotly's script is embedded ---------------------------
 
 
 def markdown(findings: Findings) -> str:
     """The full report as Markdown."""
-    parts, sections = [f"# {paper_of(findings).report_title(findings)}"], outline(findings)
-    for section in sections:
-        if section.title == CLAIMS:
-            links = [f"- [{one.title}](#{anchor(one.title)})" for one in sections]
-            parts += ["## Contents", "\n".join(links)]
-        parts += [f"## {section.title}", *section.words]
-        parts += [f"```text\n{section.text}\n```"] if section.text else []
-        parts += [_markdown_table(section.rows)] if section.rows else []
-    return "\n\n".join(parts) + "\n"
+    return _render("report.md.jinja", findings, link_cell=_link_cell, cell=_cell)
 
 
-def _markdown_table(rows: Rows) -> str:
-    names = list(rows[0])
-    lines = ["| " + " | ".join(map(_cell, names)) + " |", "|" + "---|" * len(names)]
-    return "\n".join(lines + ["| " + " | ".join(_link_cell(row.get(name)) for name in names) + " |" for row in rows])
+def _render(template: str, findings: Findings, **more: Any) -> str:
+    """The report by a template next to this module; in HTML every text is escaped."""
+    source = Path(__file__).with_name(template).read_text(encoding="utf-8")
+    environment = Environment(autoescape=template.endswith("html"), keep_trailing_newline=True)
+    return environment.from_string(source).render(
+        title=paper_of(findings).report_title(findings),
+        sections=outline(findings),
+        claims=CLAIMS,
+        anchor=anchor,
+        **more,
+    )
 
 
 def _link_cell(value: object) -> str:
@@ -167,9 +166,6 @@ def _cell(text: str) -> str:
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
-# as an HTML page that opens without a network: Plotly's script is embedded ------------------------
-
-
 def charts(findings: Findings) -> dict[str, CaptionedChart]:
     """Every chart with data, by name."""
     words = paper_of(findings).report.declared["charts"]
@@ -179,29 +175,22 @@ def charts(findings: Findings) -> dict[str, CaptionedChart]:
 
 
 def page(findings: Findings) -> str:
-    """The full report as HTML, by the template `report.html`; every text is escaped."""
+    """The full report as HTML."""
     from plotly.io import to_html
     from plotly.offline import get_plotlyjs
 
     drawn, plot = charts(findings), forest(findings)
     drawn |= {FOREST: plot} if plot else {}
     options: dict[str, Any] = {"include_plotlyjs": False, "full_html": False, "config": {"displaylogo": False}}
-    source = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
-    return (
-        Environment(autoescape=True, keep_trailing_newline=True)
-        .from_string(source)
-        .render(
-            title=paper_of(findings).report_title(findings),
-            script=get_plotlyjs(),
-            sections=outline(findings),
-            claims=CLAIMS,
-            charts=drawn,
-            figure=lambda name: to_html(drawn[name].figure, div_id=f"chart-{name}", **options),
-            paragraph=_paragraph,
-            anchor=anchor,
-            format_cell=format_cell,
-            look_of=look_of,
-        )
+    return _render(
+        "report.html",
+        findings,
+        script=get_plotlyjs(),
+        charts=drawn,
+        figure=lambda name: to_html(drawn[name].figure, div_id=f"chart-{name}", **options),
+        paragraph=_paragraph,
+        format_cell=format_cell,
+        look_of=look_of,
     )
 
 
