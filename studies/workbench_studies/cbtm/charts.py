@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from workbench_studies.cbtm.report import describe_best
+from workbench_studies.cbtm.report import REPORT, describe_best
 from workbench_studies.cbtm.tables import column
 from workbench_studies.core.drawing import (
     Draw,
@@ -24,22 +24,17 @@ from workbench_studies.core.findings import Findings
 _DENSE = "1 clusters"
 
 
-def _lines(
-    findings: Findings,
-    table: str,
-    x: str,
-    name: str,
-    title: Callable[[Findings, Mapping[str, Rows]], str],
-    x_title: str = "",
-    is_doubled: bool = True,
-) -> Drawn | None:
-    """Perplexity with intervals by a column, one line for each name."""
-    rows = [row for row in findings["tables"].get(table, ()) if row[x] and row["ours"] is not None]
+def _lines(name: str, title: Callable[[Findings, Mapping[str, Rows]], str], findings: Findings) -> Drawn | None:
+    """A chart as `report.toml` declares it: perplexity with intervals by a column, one line for each name."""
+    declared = REPORT.declared["lines"][name]
+    x = declared["x"]
+    rows = [row for row in findings["tables"].get(name, ()) if row[x] and row["ours"] is not None]
     if not rows:
         return None
-    lines = {"Dense" if line == _DENSE else line: of_line for line, of_line in group_rows(rows, name).items()}
-    drawn = add_lines(figure(x_title or x, "perplexity per token", better="lower"), lines, x, "ours")
-    return double(drawn) if is_doubled else drawn, title(findings, lines), rows
+    lines = group_rows(rows, declared["name"])
+    lines = {"Dense" if line == _DENSE else line: of_line for line, of_line in lines.items()}
+    drawn = add_lines(figure(declared.get("x_title", x), "perplexity per token", better="lower"), lines, x, "ours")
+    return double(drawn) if declared.get("is_doubled") else drawn, title(findings, lines), rows
 
 
 def _active_title(_: Findings, lines: Mapping[str, Rows]) -> str:
@@ -128,37 +123,15 @@ def _sizes(findings: Findings) -> Drawn | None:
     return drawn, title, rows
 
 
+_TITLES: Mapping[str, Callable[[Findings, Mapping[str, Rows]], str]] = {
+    "clusters": lambda findings, _: describe_best(findings),
+    "active": _active_title,
+    "upcycled": partial(_last_values, "With the most tokens"),
+    "numbers": partial(_last_values, "With the most clusters"),
+    "shapes": _shapes_title,
+}
 CHARTS: Mapping[str, Draw] = {
-    "clusters": partial(
-        _lines, table="clusters", x="clusters", name="{budget}", title=lambda findings, _: describe_best(findings)
-    ),
-    "active": partial(
-        _lines,
-        table="active",
-        x="models asked",
-        x_title="models used at each token",
-        name="{clusters} clusters",
-        title=_active_title,
-    ),
-    "upcycled": partial(
-        _lines,
-        table="upcycled",
-        x="tokens after branching",
-        name="{model}",
-        title=partial(_last_values, "With the most tokens"),
-        is_doubled=False,
-    ),
-    "numbers": partial(
-        _lines, table="numbers", x="clusters", name="{made}", title=partial(_last_values, "With the most clusters")
-    ),
-    "shapes": partial(
-        _lines,
-        table="shapes",
-        x="GFLOPs with the seed model",
-        name="{experts}: {models used} of {models}",
-        title=_shapes_title,
-        is_doubled=False,
-    ),
+    **{name: partial(_lines, name, title) for name, title in _TITLES.items()},
     "updates": _updates,
     "temperature": _temperature,
     "ratios": _ratios,

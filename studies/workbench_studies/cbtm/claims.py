@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from engine.statistics.estimates import Floats
 from workbench_studies.cbtm.divisions import held_out
 from workbench_studies.cbtm.measurements import SPARSE, CbtmMeasurements, few_smaller, frozen, in_grid
 from workbench_studies.cbtm.names import (
@@ -199,13 +198,12 @@ def best_grows(case: CbtmCase, claim: Claim, _: Options) -> Verdict:
     if before == after:
         return Verdict(claim, UNDECIDED, f"Of {_join(numbers)} clusters {after} are best at both budgets.", ours)
     both = [balanced(number, at_less=at_less) for at_less in (True, False) for number in sorted((before, after))]
-    smaller_lead = judging.estimate([System(arm) for arm in both], domains, _smaller_lead)
+    smaller_lead = judging.estimate(  # of few clusters at the smaller budget, or of many at the full one
+        [System(arm) for arm in both],
+        domains,
+        lambda few_less, many_less, few_full, many_full: np.minimum(many_less - few_less, few_full - many_full),
+    )
     return is_above(claim, smaller_lead, ours=ours, unit="perplexity")
-
-
-def _smaller_lead(few_less: Floats, many_less: Floats, few_full: Floats, many_full: Floats) -> Floats:
-    """That of few clusters at the smaller budget, or that of many at the full one."""
-    return np.minimum(many_less - few_less, few_full - many_full)
 
 
 def _best(resampled: Averages, arms: Sequence[Arm], domains: Sequence[str]) -> Arm:

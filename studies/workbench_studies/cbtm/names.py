@@ -125,11 +125,6 @@ class CbtmRun(Run):
         return f"{self.seed_mixture}/dense"
 
     @property
-    def copied_seed(self) -> str:
-        """The same model as a seed model, for what starts from no expert."""
-        return self.seed_mixture
-
-    @property
     def smaller(self) -> SmallerRun:
         """The names of its experts of a smaller shape."""
         return SmallerRun(self.name, self.seed)

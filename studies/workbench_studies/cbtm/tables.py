@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from engine.config import ModelConfig
-from engine.errors import EngineError
 from engine.statistics.estimates import Estimate, student_mean
 from workbench_studies.cbtm.divisions import by_division, pictures
 from workbench_studies.cbtm.measurements import (
@@ -292,8 +292,7 @@ def _rules(measured: CbtmMeasurements) -> list[tuple[System, str]]:
     return systems
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredCost:
+class MeasuredCost(NamedTuple):
     """A performance (such as a perplexity) and what reaching it cost (such as operations, or seconds)."""
 
     performance: float
@@ -304,24 +303,13 @@ def cost_of(performance: float, curve: Sequence[MeasuredCost]) -> float | None:
     """The cost of a performance, log-interpolated between the nearest measured performances.
 
     None outside the measured range: nothing is extrapolated (after Artetxe et al. 2021). Of two costs for one
-    performance the lower counts. Raises EngineError for a cost that is not above 0 or a number that is not finite.
+    performance the lower counts.
     """
-    for point in curve:
-        if not (math.isfinite(point.performance) and math.isfinite(point.cost) and point.cost > 0):
-            raise EngineError(
-                f"Costs must be above 0 and all numbers finite: performance {point.performance} has cost {point.cost}.",
-                "Leave this point out, or measure it again.",
-            )
-    below = [point for point in curve if point.performance <= performance]
-    above = [point for point in curve if point.performance >= performance]
-    if not below or not above:
+    known = sorted(dict(sorted(curve, key=lambda point: -point.cost)).items())
+    if not known or not known[0][0] <= performance <= known[-1][0]:
         return None
-    low = min(below, key=lambda point: (performance - point.performance, point.cost))
-    high = min(above, key=lambda point: (point.performance - performance, point.cost))
-    if low.performance == high.performance:
-        return low.cost
-    share = (performance - low.performance) / (high.performance - low.performance)
-    return math.exp(math.log(low.cost) + share * (math.log(high.cost) - math.log(low.cost)))
+    performances, costs = zip(*known, strict=True)
+    return float(np.exp(np.interp(performance, performances, np.log(costs))))
 
 
 def speedup(performance: float, dense: Sequence[MeasuredCost], other: Sequence[MeasuredCost]) -> float | None:

@@ -130,12 +130,12 @@ def _average(spec: ReplicateCbtm, run: CbtmRun) -> Iterator[PlanStep]:
 
 def _upcycle(spec: ReplicateCbtm, run: CbtmRun, moe: MoeConfig) -> Iterator[PlanStep]:
     """Figure 12: a mixture of experts of the seed model, on Dense's text at both budgets, and their scores."""
-    seed = MakeSeed(name=run.copied_seed, source="expert", expert=run.seed_expert)
+    seed = MakeSeed(name=run.seed_mixture, source="expert", expert=run.seed_expert)
     yield plan_step(run, "copied seed", seed, f"make a seed model of {run.seed_expert}")
     for arm, share in ((DENSE, 1.0), (DENSE_AT_LESS, spec.budget.less)):
         job = TrainJoint(
             name=run.moe(arm),
-            seed_model=run.copied_seed,
+            seed_model=run.seed_mixture,
             domains=run.domains(arm, spec.domains),
             method="moe",
             training=replace(shared(spec.budget.training, 1, share), seed=run.seed),
