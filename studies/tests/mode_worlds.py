@@ -10,9 +10,8 @@ import numpy as np
 from studies.tests.made_up_losses import BLOCKS, TOKENS, losses_of
 from workbench_studies.core.averages import Hits, Place
 from workbench_studies.mode import arms
-from workbench_studies.mode.arms import SIZES, ReplicateMode
-from workbench_studies.mode.measurements import ModeMeasurements
-from workbench_studies.mode.names import BACKBONE, Arm
+from workbench_studies.mode.arms import BACKBONE, SIZES, Arm, ReplicateMode
+from workbench_studies.mode.claims import ModeMeasurements
 
 SIZE = replace(SIZES["tiny"], ranks=(8, 16, 64), sequences=(16, 128), mixed_sequences=(8, 64), rates=(1e-3,))
 DOMAINS = ["books", "cs", "law", "wiki"]

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from workbench_studies.demix.specifications import Curve, crossing, mean_curve
+from workbench_studies.demix.measurements import Curve, crossing, mean_curve
 
 
 def curve(*values: float, seed: int = 0, domains: tuple[str, ...] = ("law",)) -> Curve:

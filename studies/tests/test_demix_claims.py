@@ -28,7 +28,7 @@ from workbench_studies.core.verdicts import (
     is_within,
     untestable,
 )
-from workbench_studies.demix.claims import STUDY, case_of, judge_all
+from workbench_studies.demix.claims import STUDY, case_of, judge
 from workbench_studies.demix.measurements import Belief, DemixMeasurements
 from workbench_studies.demix.names import (
     GRID,
@@ -164,7 +164,7 @@ def without_scores() -> DemixMeasurements:
 
 
 def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
-    verdicts = judge_all(without_scores())
+    verdicts = judge(without_scores())
     assert {verdict.mark for verdict in verdicts} == {UNTESTABLE}
     assert all(verdict.why for verdict in verdicts)
     assert len(verdicts) > len(STUDY.untestable()) + len(ORDERS)

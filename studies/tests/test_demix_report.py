@@ -16,6 +16,7 @@ from workbench_studies.core.averages import Place
 from workbench_studies.core.findings import Circumstances, JobFacts, summary
 from workbench_studies.core.measurements import Fit, side_of
 from workbench_studies.core.report import not_reproduced
+from workbench_studies.demix.measurements import Curve
 from workbench_studies.demix.names import (
     CALIBRATED,
     CODE,
@@ -29,7 +30,6 @@ from workbench_studies.demix.names import (
     system,
 )
 from workbench_studies.demix.report import REPORT, few_tokens, reasons, tokens_of_a_target
-from workbench_studies.demix.specifications import Curve
 from workbench_studies.papers.catalog import DEMIX
 from workbench_studies.papers.report_pages import charts, markdown, page
 from workbench_studies.papers.todays_rule import with_todays_marks

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from studies.tests.demix_worlds import DOMAINS, NOVEL, evidence_of
+from workbench_studies.demix.measurements import TrainedModel, model_rows, word_rows
 from workbench_studies.demix.names import PRINTED
-from workbench_studies.demix.specifications import TrainedModel, model_rows, word_rows
 
 SUBJECT = evidence_of({}).subject
 SPEED = {"tokens_per_second": 1000.0, "flops_per_second": 4e9, "flops_per_update": 2e9}

@@ -17,7 +17,7 @@ from studies.tests.made_up_losses import losses_of
 from studies.tests.test_forest import stored
 from workbench_studies.core.averages import Place
 from workbench_studies.core.verdicts import CONTRADICTED, IMPLIED, REPRODUCED, UNTESTABLE, Verdict, is_below
-from workbench_studies.demix.claims import STUDY, judge_all
+from workbench_studies.demix.claims import STUDY, judge
 from workbench_studies.demix.measurements import Belief, DemixMeasurements
 from workbench_studies.demix.names import (
     CODE,
@@ -109,7 +109,7 @@ def by_chance(trial: int) -> Iterator[Verdict]:
     turned = chance.permutation(len(DOMAINS))
     halves = {d: np.repeat(np.stack([p, p[turned]]), 50, axis=0).T for d, p in posteriors.items()}
     beliefs = {(seed, domain): belief_of(half) for seed in range(2) for domain, half in halves.items()}
-    yield from judge_all(evidence_of(losses, beliefs=beliefs, overlap=overlap, removed=DOMAINS))
+    yield from judge(evidence_of(losses, beliefs=beliefs, overlap=overlap, removed=DOMAINS))
 
 
 def test_every_other_claim_can_come_out_otherwise() -> None:
@@ -128,7 +128,7 @@ def test_each_declared_claim_is_one_of_the_paper_and_says_why() -> None:
     implied = [one for one in declared.values() if one]
     assert len(implied) == 7
     assert all(one.why.endswith(".") and (not one.follows or one.follows in declared) for one in implied)
-    for verdict in judge_all(evidence_of({})):
+    for verdict in judge(evidence_of({})):
         assert STUDY.id_of(verdict.as_dict()) == (verdict.claim.id if verdict.claim.id in declared else "")
 
 

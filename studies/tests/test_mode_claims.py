@@ -20,10 +20,9 @@ from studies.tests.mode_worlds import (
 )
 from workbench_studies.core.verdicts import CONTRADICTED, REPRODUCED, UNDECIDED, UNTESTABLE, Claim, Mark, Verdict
 from workbench_studies.mode import arms
-from workbench_studies.mode.claims import STUDY, ModeCase, best_has_more, judge
-from workbench_studies.mode.measurements import ModeMeasurements
-from workbench_studies.mode.names import BACKBONE, Arm
-from workbench_studies.mode.tables import PAPER, findings_of
+from workbench_studies.mode.arms import BACKBONE, PAPER, Arm
+from workbench_studies.mode.claims import STUDY, ModeCase, ModeMeasurements, best_has_more, judge
+from workbench_studies.mode.report import findings_of
 
 SHAPES, RANKS, MORE = arms.by_shape(SIZE), arms.by_rank(SIZE), arms.in_more_layers(SIZE)
 LORA, MODE = arms.by_sequences(SIZE).values()

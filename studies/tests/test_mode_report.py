@@ -13,9 +13,9 @@ from studies.tests.mode_worlds import ROWS, SIZE, Accuracies, as_printed, eviden
 from workbench_studies.core.findings import Circumstances, JobFacts
 from workbench_studies.core.report import not_reproduced, with_interval
 from workbench_studies.mode import arms
+from workbench_studies.mode.arms import Arm
 from workbench_studies.mode.charts import _who_leads
-from workbench_studies.mode.measurements import ModeMeasurements
-from workbench_studies.mode.names import Arm
+from workbench_studies.mode.claims import ModeMeasurements
 from workbench_studies.mode.report import REPORT, describe_best, reasons
 from workbench_studies.papers.catalog import MODE
 from workbench_studies.papers.report_pages import charts, markdown, page

@@ -11,9 +11,8 @@ import pytest
 from engine.config import TrainingConfig
 from studies.tests.score_files import BLOCK, COUNTS, write_scores
 from workbench_studies.core.measurements import ScoreKey, Stored
-from workbench_studies.mode.arms import SIZES, ReplicateMode, table_1
-from workbench_studies.mode.measurements import ModeMeasurements
-from workbench_studies.mode.names import BACKBONE, ModeRun
+from workbench_studies.mode.arms import BACKBONE, SIZES, ModeRun, ReplicateMode, table_1
+from workbench_studies.mode.claims import ModeMeasurements
 
 SIZE = replace(SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=COUNTS["test"])
 DOMAINS = ["books", "cs", "law", "wiki"]

@@ -35,9 +35,9 @@ _BALANCE_MATTERS = 32  # clusters, from which on the paper sees it (§7.2)
 CbtmCase = Case[CbtmMeasurements]
 
 
-def judge(measured: CbtmMeasurements, is_chosen: Callable[[DeclaredClaim], bool] = lambda _: True) -> list[Verdict]:
-    """The declared claims, and every sentence that nothing can decide."""
-    return [*STUDY.judge(TESTS, _cases(measured), is_chosen), *STUDY.untestable()]
+def judge(measured: CbtmMeasurements, is_chosen: Callable[[DeclaredClaim], bool] | None = None) -> list[Verdict]:
+    """Every claim of the paper."""
+    return STUDY.judge(TESTS, _cases(measured), is_chosen)
 
 
 # what the names in claims stand for ---------------------------------------------------------------

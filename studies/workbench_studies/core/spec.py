@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import tomllib
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Literal, Self, TypeVar, get_args
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from engine.config import PAPER_BLOCKS, Checked, ModelConfig, TrainingConfig
+from engine.config import PAPER_BLOCKS, AdaptingConfig, Checked, ModelConfig, TrainingConfig
+from engine.text.split_names import HeldOutSplit
 from workbench.formatting.shell_command import shell_command
+from workbench.kinds.analysis import Evaluate
 from workbench.kinds.data import ImportCorpus
 from workbench.kinds.kind import Kind, ResultLink, no_path, nothing
+from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.mode import ComposeMode, TrainMode
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.base import LONGEST_STEM, MOST_LETTERS, Name, Spec
+from workbench.specs.requests import PlanStep
 
 SizeName = Literal["tiny", "quick", "small", "smoke"]
 SIZE: SizeName = "tiny"  # unless another is given
@@ -173,3 +180,61 @@ def kind_of(spec: type[Replicate]) -> Kind[Any]:
 
 
 BUDGET = "Model, trainings and amounts of text, as the size defined them at submission."
+
+
+def plan_step(run: Run, key: str, job: Spec, action: str) -> PlanStep:
+    """A step of one seed; `key` is its name within the seed."""
+    return PlanStep(run.step_key(key), job, f"{run.name}: {action}, seed {run.seed}")
+
+
+def imports_and_seeds(spec: Replicate, runs: Sequence[Run]) -> Iterator[PlanStep]:
+    """The imports of a replication, and a seed model for each seed."""
+    for text in spec.imports:
+        yield PlanStep(f"import {text.name}", text, f"{spec.name}: import {text.name}")
+    for run in runs:
+        yield fresh_seed(spec, run, spec.budget.shape)
+
+
+def fresh_seed(spec: Replicate, run: Run, shape: ModelConfig) -> PlanStep:
+    """A fresh seed model of a shape, with a tokenizer of the training domains."""
+    vocab_size = spec.budget.vocab_size
+    seed = MakeSeed(name=run.seed_model, domains=spec.domains, shape=shape, vocab_size=vocab_size, seed=run.seed)
+    return plan_step(run, "seed", seed, "make the seed model")
+
+
+def scoring(
+    spec: Replicate,
+    run: Run,
+    mixture: str,
+    domains: Sequence[str],
+    key: str,
+    experts: Sequence[str] = (),
+    *,
+    split: HeldOutSplit = "test",
+) -> PlanStep:
+    """The scores of a mixture, or of its first expert and of `experts`; `key` is that of its training in the seed."""
+    size = spec.budget
+    job = Evaluate(
+        mixture=mixture,
+        experts=list(experts),
+        domains=list(domains),
+        split=split,
+        block_size=size.block_size,
+        max_tokens=size.test_tokens if split == "test" else size.dev_tokens,
+    )
+    more = " and the added experts" if experts else ""
+    return plan_step(run, f"{split} {key}", job, f"score {mixture}{more} on {split} text")
+
+
+def tokens_per_step(step: PlanStep) -> int:
+    """Tokens of one update of a training; 0 for other jobs."""
+    match step.spec:
+        case TrainJoint() | TrainMode() | ComposeMode():
+            return tokens_of_update(step.spec.training, len(step.spec.domains))
+        case TrainExpert():
+            return tokens_of_update(step.spec.training, 1)
+    return 0
+
+
+def tokens_of_update(training: AdaptingConfig, num_domains: int) -> int:
+    return training.block_size * training.sequences_per_domain * training.accumulate * num_domains

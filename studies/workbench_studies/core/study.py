@@ -125,24 +125,21 @@ class Study:
         self,
         tests: Mapping[str, Test],
         cases: Mapping[str, Sequence[Case[Any]]],
-        is_chosen: Callable[[DeclaredClaim], bool] = lambda _: True,
+        is_chosen: Callable[[DeclaredClaim], bool] | None = None,
     ) -> list[Verdict]:
-        """The verdict on each claim in each of the cases that it is stated for."""
+        """The verdict on each claim in each of the cases that it is stated for.
+
+        Where none are chosen, those on the sentences that no arm of a replication decides come last.
+        """
         verdicts = []
         for one in filter(is_chosen, self.claims):
             for case in cases[one.each]:
                 claim = one.claim(case.words)
                 why = self.reasons[one.needs].format_map(case.words) if one.needs in case.lacks else ""
                 verdicts.append(untestable(claim, why) if why else tests[one.test](case, claim, one.options))
-        return verdicts
-
-    def untestable(self) -> list[Verdict]:
-        """The verdicts on sentences that no arm of a replication decides."""
-        return [
-            untestable(Claim(one.where, f"“{one.quote}”", one.printed or "—", id=one.key), one.why)
-            for one in self.sentences
-            if one.why
-        ]
+        undecided = [one for one in self.sentences if one.why and is_chosen is None]
+        claims = [Claim(one.where, f"“{one.quote}”", one.printed or "—", id=one.key) for one in undecided]
+        return [*verdicts, *(untestable(claim, one.why) for claim, one in zip(claims, undecided, strict=True))]
 
     def list_sentences(self, verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
         """Every sentence with the marks of the claims that judge it, or why there are none."""

@@ -49,15 +49,12 @@ DemixCase = Case[DemixMeasurements]
 
 
 def judge(
-    measured: DemixMeasurements, reading: Reading, is_chosen: Callable[[DeclaredClaim], bool] = lambda _: True
+    measured: DemixMeasurements,
+    reading: Reading = PAPER,
+    is_chosen: Callable[[DeclaredClaim], bool] | None = None,
 ) -> list[Verdict]:
-    """The declared claims under one reading of the posterior."""
+    """Every claim of the paper under one reading of the posterior, by default its own."""
     return STUDY.judge(TESTS, {"": [case_of(measured, reading)]}, is_chosen)
-
-
-def judge_all(measured: DemixMeasurements) -> list[Verdict]:
-    """Every claim of the paper by its own reading of the posterior, those that nothing can decide last."""
-    return [*judge(measured, PAPER), *STUDY.untestable()]
 
 
 def findings_of(measured: DemixMeasurements, **more: Any) -> Row:

@@ -11,7 +11,17 @@ from workbench_studies.core.averages import Row, interval_columns
 from workbench_studies.core.findings import num_documents, text_rows
 from workbench_studies.core.measurements import comparison, fit_row
 from workbench_studies.core.study import ratios_of
-from workbench_studies.demix.measurements import Belief, DemixMeasurements
+from workbench_studies.demix.measurements import (
+    Belief,
+    Curve,
+    DemixMeasurements,
+    SplitWords,
+    TrainedModel,
+    crossing,
+    mean_curve,
+    model_rows,
+    word_rows,
+)
 from workbench_studies.demix.names import (
     CALIBRATED,
     CODE,
@@ -28,15 +38,6 @@ from workbench_studies.demix.names import (
     dense_dapt,
     single_expert,
     system,
-)
-from workbench_studies.demix.specifications import (
-    Curve,
-    SplitWords,
-    TrainedModel,
-    crossing,
-    mean_curve,
-    model_rows,
-    word_rows,
 )
 
 STABLE_AFTER = 50  # blocks, “usually” (§A.6)

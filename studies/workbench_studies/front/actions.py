@@ -27,16 +27,17 @@ from workbench.store.storage import get_storage
 from workbench_studies.core.findings import Findings, cautions, summary
 from workbench_studies.core.report import compare, format_marks, summarize_comparison, with_interval
 from workbench_studies.core.spec import ENOUGH_DOCUMENTS, SIZE, Replicate, SizeName
-from workbench_studies.mode.names import roles
+from workbench_studies.mode.arms import roles
 from workbench_studies.papers.catalog import plan
 from workbench_studies.papers.forecast import ReplicationForecast
 from workbench_studies.papers.todays_rule import with_todays_marks
-from workbench_studies.running.stored_results import REPORT, newest_report
 from workbench_studies.running.submission import (
+    REPORT,
     find_replication,
     forecast_of,
     jobs_of,
     new_spec,
+    newest_report,
     replications,
     submit_replication,
     with_fields,

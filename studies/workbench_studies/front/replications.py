@@ -35,11 +35,11 @@ from workbench_studies.core.spec import SEEDS, Replicate, SizeName
 from workbench_studies.front.screens import PAGE
 from workbench_studies.papers.catalog import PAPERS, Paper, plan
 from workbench_studies.papers.report_pages import charts
-from workbench_studies.running.stored_results import newest_report
 from workbench_studies.running.submission import (
     find_replication,
     jobs_of,
     new_spec,
+    newest_report,
     replications,
     submit_replication,
 )

@@ -12,9 +12,8 @@ from workbench.formatting.number_format import label
 from workbench_studies.core.drawing import Draw, Drawn, Rows, add_lines, colour, figure, group_rows
 from workbench_studies.core.findings import Findings
 from workbench_studies.core.report import join_names
-from workbench_studies.mode.names import Arm
-from workbench_studies.mode.report import describe_leader
-from workbench_studies.mode.tables import ALL, on
+from workbench_studies.mode.arms import Arm
+from workbench_studies.mode.report import ALL, describe_leader, on
 
 _ACCURACY = "next-token accuracy, %"
 _SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")

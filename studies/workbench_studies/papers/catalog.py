@@ -29,10 +29,9 @@ from workbench_studies.demix.measurements import DemixMeasurements
 from workbench_studies.demix.names import SIZES as DEMIX_SIZES
 from workbench_studies.mode import claims as mode
 from workbench_studies.mode import report as mode_report
-from workbench_studies.mode import tables as mode_tables
 from workbench_studies.mode.arms import SIZES as MODE_SIZES
-from workbench_studies.mode.measurements import ModeMeasurements
-from workbench_studies.mode.names import roles
+from workbench_studies.mode.arms import roles
+from workbench_studies.mode.claims import ModeMeasurements
 from workbench_studies.papers.cbtm_plan import steps as cbtm_steps
 from workbench_studies.papers.demix_plan import steps as demix_steps
 from workbench_studies.papers.mode_plan import steps as mode_steps
@@ -79,7 +78,7 @@ DEMIX = Paper(
     steps=demix_steps,
     measurements=DemixMeasurements,
     study=demix.STUDY,
-    judge=demix.judge_all,
+    judge=demix.judge,
     tables=demix.findings_of,
     report=demix_report.REPORT,
     defaults=lambda budget, domains: {"removed": list(domains)[: budget.retrained_domains]},
@@ -107,7 +106,7 @@ MODE = Paper(
     measurements=ModeMeasurements,
     study=mode.STUDY,
     judge=mode.judge,
-    tables=mode_tables.findings_of,
+    tables=mode_report.findings_of,
     report=mode_report.REPORT,
     defaults=lambda _budget, domains: roles(domains),
     roles="Of the training domains, the first is what must be retained, the next two are adapted to, and the backbone "

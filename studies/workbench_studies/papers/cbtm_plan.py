@@ -30,7 +30,7 @@ from workbench_studies.cbtm.names import (
     shared,
     smaller_arms,
 )
-from workbench_studies.papers.plan_steps import fresh_seed, imports_and_seeds, plan_step, scoring
+from workbench_studies.core.spec import fresh_seed, imports_and_seeds, plan_step, scoring
 
 TASKS = "tasks"  # the key of a seed's few-shot classification
 

@@ -13,19 +13,24 @@ from typing import Any
 
 from engine.config import ModelConfig
 from engine.device import choose_device, python_command, python_environment
+from engine.methods.lora.descriptor import adapter_size
+from engine.methods.lora.descriptor import training_flops as lora_flops
+from engine.methods.mode.flops import training_flops as mode_flops
 from engine.methods.registry import get_method
+from engine.models.flops import Shape, training_flops
 from engine.text.formats import read_records
 from engine.text.split import TEST_SHARE
 from engine.text.streams import Record, TextFile, find_files
 from workbench.kinds.analysis import Evaluate
 from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.mixtures import MakeMixture
+from workbench.kinds.training.mode import ComposeMode, TrainMode
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.requests import PlanStep
-from workbench_studies.core.spec import ENOUGH_DOCUMENTS, Replicate
+from workbench_studies.core.spec import ENOUGH_DOCUMENTS, Replicate, tokens_per_step
 from workbench_studies.core.verdicts import NO_SCORES
+from workbench_studies.mode.arms import ReplicateMode
 from workbench_studies.papers.catalog import PAPERS, plan
-from workbench_studies.papers.plan_steps import cost_of_token, tokens_per_step
 
 _SECONDS = 1.0  # of each measurement, or one update where that takes longer
 _MOST_TOKENS = 2048  # of one update here
@@ -171,6 +176,24 @@ def _scoring_tokens(step: PlanStep, members: Mapping[str, int]) -> int:
     domains = len(getattr(step.spec, "domains", ())) or 1 + len(getattr(step.spec, "watch", ()))
     times = training.num_steps // training.evaluate_every
     return int(times * domains * training.evaluation_blocks * training.block_size)
+
+
+def cost_of_token(step: PlanStep, spec: Replicate) -> float:
+    """Operations to train on a token, over those of a training in which all of the size's model learns.
+
+    What is added to a frozen model is counted: layers of MoDE's experts, and what a loss goes back through.
+    """
+    shape, context = Shape.fresh(spec.budget.shape, spec.budget.vocab_size), spec.budget.block_size
+    full = training_flops(shape, context)
+    match step.spec:
+        case TrainMode(shape=config, num_parts=number):
+            return mode_flops(shape, context, [config] * number) / full
+        case ComposeMode(experts=experts, frozen=frozen) if isinstance(spec, ReplicateMode):
+            parts = [spec.budget.mode] * len(experts)
+            return mode_flops(shape, context, parts, "gates" if frozen else "experts") / full
+        case TrainJoint(method=method, lora=config) if get_method(method).base_is_frozen:
+            return lora_flops(shape, context, adapter_size(shape, config)) / full
+    return 1.0
 
 
 def _members(steps: Collection[PlanStep]) -> dict[str, int]:

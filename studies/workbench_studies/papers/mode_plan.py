@@ -16,9 +16,19 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.mode import ComposeMode, TrainMode
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.requests import PlanStep
-from workbench_studies.mode.arms import STAGE_1, ModeSize, ReplicateMode, groups_of, seeds_of, single
-from workbench_studies.mode.names import BACKBONE, Arm, ModeRun, targets_of
-from workbench_studies.papers.plan_steps import imports_and_seeds, plan_step, scoring
+from workbench_studies.core.spec import imports_and_seeds, plan_step, scoring
+from workbench_studies.mode.arms import (
+    BACKBONE,
+    STAGE_1,
+    Arm,
+    ModeRun,
+    ModeSize,
+    ReplicateMode,
+    groups_of,
+    seeds_of,
+    single,
+    targets_of,
+)
 
 _EVALUATIONS = 10
 
