@@ -24,18 +24,7 @@ from studies.tests.cbtm_worlds import (
 from studies.tests.made_up_losses import losses_of
 from workbench_studies.cbtm.claims import STUDY, judge
 from workbench_studies.cbtm.measurements import CbtmMeasurements, Grouping, frozen, in_grid
-from workbench_studies.cbtm.names import (
-    DENSE,
-    DENSE_AT_LESS,
-    PAPER,
-    Arm,
-    System,
-    arms_of,
-    balanced,
-    printed,
-    smaller,
-    sparse,
-)
+from workbench_studies.cbtm.names import DENSE, DENSE_AT_LESS, PAPER, Arm, System, arms_of, balanced, printed, sparse
 from workbench_studies.cbtm.tables import findings_of
 from workbench_studies.core.verdicts import (
     CONTRADICTED,
@@ -55,6 +44,7 @@ RIGHT: dict[tuple[str, int | None], float] = {
     ("fixed", None): 0.65,
     ("fixed-validation", None): 0.7,
 }
+LESS = balanced(4, at_less=True)
 PARTLY = [[80, 10, 5, 5], [30, 25, 25, 20]]  # law mostly in one cluster, code in none
 
 
@@ -127,9 +117,9 @@ def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
         ({System(Arm("unbalanced", 4)): 2.8}, "§7.2: with 4 clusters balancing has little effect"),
         ({System(Arm("random", 2)): 3.3}, "Figure 13: random clusters do more harm the more there are: 4 against 2"),
         ({System(Arm("unbalanced", 2)): 2.95}, "§7.2: balancing gains more with 4 clusters than with 2"),
-        ({smaller(balanced(4, at_less=True)): 3.7}, "Figure 7: of smaller experts, too, 4 clusters"),
-        ({smaller(balanced(4, at_less=True)): 3.62}, "Figure 7: 4 clusters gain less over one"),
-        ({smaller(balanced(4, at_less=True), 1): 3.4}, "Figure 11: 1 of 4 clusters of smaller experts"),
+        ({System(LESS, is_smaller=True): 3.7}, "Figure 7: of smaller experts, too, 4 clusters"),
+        ({System(LESS, is_smaller=True): 3.62}, "Figure 7: 4 clusters gain less over one"),
+        ({System(LESS, top_k=1, is_smaller=True): 3.4}, "Figure 11: 1 of 4 clusters of smaller experts"),
         ({System(SUBJECT.metadata, "cached"): 2.6}, "Table 8: 4 clusters have less perplexity than metadata"),
         ({System(SUBJECT.metadata, "cached"): 3.1}, "Table 8: metadata experts have less perplexity than one"),
     ],

@@ -36,7 +36,6 @@ from workbench_studies.cbtm.names import (
     ReplicateCbtm,
     System,
     balanced,
-    single_model,
     sparse,
 )
 from workbench_studies.core.findings import text_rows
@@ -148,7 +147,7 @@ def test_one_cluster_is_its_model_and_each_single_model_is_listed_at_every_home(
     assert (SEED, 0, "poems") in result.losses
     for home in RUN.domains(MAIN, ()):
         expected = np.exp(-rows(scores, home).double().mean(1).numpy())
-        assert [result.losses[single_model(MAIN, n), 0, home].value for n in range(4)] == pytest.approx(
+        assert [result.losses[System(MAIN, "alone", expert=n), 0, home].value for n in range(4)] == pytest.approx(
             expected.tolist()
         )
     assert result.prior_blocks == dict.fromkeys(SUBJECT.everywhere, DEV // BLOCK)

@@ -19,8 +19,6 @@ from workbench_studies.cbtm.names import (
     T,
     balanced,
     printed,
-    single_model,
-    smaller,
     sparse,
 )
 from workbench_studies.cbtm.tables import operations, over_seeds, seconds_of_slowest
@@ -113,9 +111,9 @@ def _main_case(measured: CbtmMeasurements) -> CbtmCase:
             for division in ("balanced", "random", "unbalanced")
             for name, number in (("few", few), ("many", many))
         },
-        "small dense": smaller(DENSE_AT_LESS),
-        "small main": smaller(less),
-        "few small main": smaller(less, few_smaller(less)),
+        "small dense": System(DENSE_AT_LESS, is_smaller=True),
+        "small main": System(less, is_smaller=True),
+        "few small main": System(less, top_k=few_smaller(less), is_smaller=True),
     }
     saved = operations(measured, size.shape) / operations(measured, size.smaller or size.shape)
     words = {
@@ -229,7 +227,7 @@ def update_is_shorter_or_longer(case: CbtmCase, claim: Claim, options: Options) 
 def own_expert_is_best(case: CbtmCase, claim: Claim, _: Options) -> Verdict:
     """The least certain lead of a cluster's own expert, over the clusters of every seed."""
     subject = case.measured.subject
-    experts = [single_model(subject.main, number) for number in range(subject.main.num_models)]
+    experts = [System(subject.main, "alone", expert=number) for number in range(subject.main.num_models)]
     homes = [(number, home) for run in subject.runs for number, home in enumerate(run.domains(subject.main, ()))]
     pairs = ((experts[own], [*experts[:own], *experts[own + 1 :]], home) for own, home in homes)
     return leads_everywhere(case.measured, claim, pairs, "clusters of all seeds")

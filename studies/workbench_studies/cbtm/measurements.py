@@ -25,8 +25,6 @@ from workbench_studies.cbtm.names import (
     CbtmRun,
     ReplicateCbtm,
     System,
-    single_model,
-    smaller,
     smaller_arms,
     sparse,
 )
@@ -174,7 +172,7 @@ class _CbtmText(ScoredText):
         test = self._load_arm(self.subject.main, "test")
         if test is not None:
             for number, logprobs_X in enumerate(test.logprobs_EX):
-                self.keep(single_model(self.subject.main, number), self.loss(test, logprobs_X))
+                self.keep(System(self.subject.main, "alone", expert=number), self.loss(test, logprobs_X))
 
     def _measure_arm(self, arm: Arm, test: Loaded) -> None:
         if arm.num_models == 1:
@@ -191,10 +189,10 @@ class _CbtmText(ScoredText):
         if test is None:
             return
         if arm.num_models == 1:
-            self.keep(smaller(arm), self.loss(test, test.logprobs_EX[0]))
+            self.keep(System(arm, is_smaller=True), self.loss(test, test.logprobs_EX[0]))
         elif (distances := self._distances(arm, test)) is not None:
             for top_k in (None, few_smaller(arm)):
-                system = smaller(arm, top_k)
+                system = System(arm, top_k=top_k, is_smaller=True)
                 self.keep(system, self.mixed(_gate(system, arm), test, distances))
 
     def _measure_posteriors(self, arm: Arm, test: Loaded) -> None:

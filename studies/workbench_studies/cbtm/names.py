@@ -207,19 +207,9 @@ class System:
 SEED = System(None, "alone")
 
 
-def single_model(arm: Arm, number: int) -> System:
-    """One model of an arm on its own (figure 15)."""
-    return System(arm, "alone", expert=number)
-
-
 def sparse(arm: Arm, top_k: int) -> System:
     """An arm with so many models in use at each token; all of them where there are not more."""
     return System(arm, top_k=top_k) if top_k < arm.num_models else System(arm)
-
-
-def smaller(arm: Arm, top_k: int | None = None) -> System:
-    """An arm whose models are of the smaller shape."""
-    return System(arm, top_k=top_k, is_smaller=True)
 
 
 def printed(num_clusters: int, top_k: int, temperature: float = T) -> float | None:

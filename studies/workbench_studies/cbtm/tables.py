@@ -31,7 +31,6 @@ from workbench_studies.cbtm.names import (
     balanced,
     printed,
     shared,
-    smaller,
     sparse,
 )
 from workbench_studies.cbtm.tasks import by_variant, routes
@@ -173,7 +172,11 @@ def _by_shape(measured: CbtmMeasurements) -> list[Row]:
     size, main = measured.subject.budget, balanced(measured.subject.main.num_models, at_less=True)
     if size.smaller is None:
         return []
-    small = (smaller(DENSE_AT_LESS), smaller(main), smaller(main, few_smaller(main)))
+    small = (
+        System(DENSE_AT_LESS, is_smaller=True),
+        System(main, is_smaller=True),
+        System(main, top_k=few_smaller(main), is_smaller=True),
+    )
     return [
         {
             "experts": "smaller" if system.is_smaller else "larger",

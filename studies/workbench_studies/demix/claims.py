@@ -29,17 +29,7 @@ from workbench_studies.core.study import (
 from workbench_studies.core.verdicts import FLOOR, Claim, Verdict, is_above, is_below, untestable
 from workbench_studies.demix import tables
 from workbench_studies.demix.measurements import Belief, DemixMeasurements
-from workbench_studies.demix.names import (
-    GRID,
-    PAPER,
-    READINGS,
-    Reading,
-    Variant,
-    demix_dapt,
-    dense_dapt,
-    single_expert,
-    system,
-)
+from workbench_studies.demix.names import GRID, PAPER, READINGS, Reading, System, Variant, system
 from workbench_studies.demix.tables import SETTLED, STABLE_AFTER, drift_of, ratios_by_seed
 
 STUDY = read_study(__file__)
@@ -72,7 +62,8 @@ def case_of(measured: DemixMeasurements, reading: Reading) -> DemixCase:
     subject = measured.subject
     systems = {mode: system(mode, reading) for mode in get_args(Variant)}
     for novel in subject.novel:
-        systems |= {f"dense-dapt {novel}": dense_dapt(novel), f"demix-dapt {novel}": demix_dapt(novel, reading)}
+        systems[f"dense-dapt {novel}"] = System("dense-dapt", domain=novel)
+        systems[f"demix-dapt {novel}"] = system("demix-dapt", reading, novel)
     texts = {
         "training": subject.domains,
         "novel": subject.novel,
@@ -116,9 +107,9 @@ def gains_less_with_overlap(case: DemixCase, claim: Claim, _: Options) -> Verdic
 
 
 def own_expert_is_best(case: DemixCase, claim: Claim, _: Options) -> Verdict:
-    domains = case.texts["training"]
+    experts = {domain: System("alone", domain=domain) for domain in case.texts["training"]}
     pairs = (
-        (single_expert(own), [single_expert(domain) for domain in domains if domain != own], own) for own in domains
+        (expert, [other for other in experts.values() if other != expert], home) for home, expert in experts.items()
     )
     return leads_everywhere(case.measured, claim, pairs, "domains")
 

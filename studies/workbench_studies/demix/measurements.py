@@ -32,10 +32,7 @@ from workbench_studies.demix.names import (
     ReplicateDemix,
     System,
     by_evidence,
-    demix_dapt,
-    dense_dapt,
     own,
-    single_expert,
     system,
 )
 
@@ -111,7 +108,7 @@ class _DemixText(ScoredText):
         if test is None:
             return
         for place, home in enumerate(self.subject.domains):
-            self.keep(single_expert(home), self.loss(test, test.logprobs_EX[place]))
+            self.keep(System("alone", domain=home), self.loss(test, test.logprobs_EX[place]))
         self.keep(System("naive"), self._own_or_best(experts))
         if self.domain in self.subject.domains:
             self.keep(System("interleaved"), self.one(own(self.run.interleaved, self.domain)))
@@ -144,9 +141,9 @@ class _DemixText(ScoredText):
             reading = by_evidence(evidence)
             self.keep(system("grown", reading), self._mixture_of([*first, *added], evidence))
             for novel, expert in zip(self.subject.novel, added, strict=True):
-                self.keep(demix_dapt(novel, reading), self._mixture_of([*first, expert], evidence))
+                self.keep(system("demix-dapt", reading, novel), self._mixture_of([*first, expert], evidence))
         for novel in self.subject.novel:
-            self.keep(dense_dapt(novel), self.one(own(self.run.adapted(novel), novel)))
+            self.keep(System("dense-dapt", domain=novel), self.one(own(self.run.adapted(novel), novel)))
 
     def _measure_removed(self) -> None:
         if self.domain not in self.subject.domains:

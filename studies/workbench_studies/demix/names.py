@@ -152,21 +152,6 @@ def by_evidence(evidence: ReadEvidence) -> Reading:
     return Reading(evidence, PAPER.newest_weight)
 
 
-def single_expert(domain: str) -> System:
-    """The DEMix expert of a domain on its own (figure 2)."""
-    return System("alone", domain=domain)
-
-
-def dense_dapt(novel: str) -> System:
-    """The dense model after dense-DAPT on a novel domain."""
-    return System("dense-dapt", domain=novel)
-
-
-def demix_dapt(novel: str, reading: Reading) -> System:
-    """The mixture with the one expert more that DEMix-DAPT made for a novel domain."""
-    return system("demix-dapt", reading, novel)
-
-
 class ReplicateDemix(Replicate):
     """Judge DEMix's claims by the models and scores of this replication's jobs, and write the report."""
 

@@ -34,9 +34,6 @@ from workbench_studies.demix.names import (
     WORDS,
     System,
     Variant,
-    demix_dapt,
-    dense_dapt,
-    single_expert,
     system,
 )
 
@@ -215,8 +212,8 @@ def _adapting(measured: DemixMeasurements) -> list[Row]:
         }
         for novel in measured.subject.novel
         for method, after, before in (
-            ("dense-DAPT", dense_dapt(novel), _DENSE),
-            ("DEMix-DAPT", demix_dapt(novel, PAPER), system("cached", PAPER)),
+            ("dense-DAPT", System("dense-dapt", domain=novel), _DENSE),
+            ("DEMix-DAPT", system("demix-dapt", PAPER, novel), system("cached", PAPER)),
         )
     ]
     printed = {"target, %": PRINTED["table_13"]["novel"], "training domains, %": PRINTED["table_13"]["training"]}
@@ -272,7 +269,7 @@ def _pictures(measured: DemixMeasurements) -> dict[str, Any]:
 def ratios_by_seed(measured: DemixMeasurements) -> list[list[list[float]]]:
     """Figure 2 in each seed: each expert's perplexity on each domain over that of the domain's own expert."""
     domains = measured.subject.domains
-    experts = [single_expert(domain) for domain in domains]
+    experts = [System("alone", domain=domain) for domain in domains]
     return [table for seed in measured.resampled.seeds if (table := ratios_of(measured, seed, experts, domains))]
 
 
