@@ -29,9 +29,9 @@ from workbench_studies.core.verdicts import (
     untestable,
 )
 from workbench_studies.demix.claims import STUDY, case_of, judge
-from workbench_studies.demix.measurements import Belief, DemixMeasurements
+from workbench_studies.demix.measurements import SETTLED, Belief, DemixMeasurements, drift_of
 from workbench_studies.demix.names import GRID, PAPER, PRINTED, READINGS, SIZES, System, Variant, system
-from workbench_studies.demix.tables import SETTLED, drift_of, findings_of
+from workbench_studies.demix.tables import findings_of
 
 ORDERS = [one for one in STUDY.claims if one.where in ("Table 3", "Table 5")]
 CLAIM = Claim("Table 0", "one is less than another", "1 < 2")
@@ -382,5 +382,5 @@ def test_without_an_arm_or_an_overlap_interleaving_is_not_testable() -> None:
     assert [one.why for one in interleaving_in(none)] == [
         "No arm interleaves shared and expert layers at this size."
     ] * 2
-    assert len(findings_of(evidence, [])["tables"]["interleaving"]) == len(DOMAINS)
-    assert findings_of(none, [])["tables"]["interleaving"] == []
+    assert len(findings_of(evidence)["tables"]["interleaving"]) == len(DOMAINS)
+    assert findings_of(none)["tables"]["interleaving"] == []

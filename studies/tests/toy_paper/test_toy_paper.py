@@ -48,5 +48,5 @@ def test_a_sentence_has_the_marks_of_the_claims_that_it_names_whatever_their_wor
 
 def test_a_claim_of_a_report_is_known_whatever_values_stand_in_its_words() -> None:
     row = {"where": "Table 1", "sentence": "the 7B model has less perplexity than the 1B one"}
-    assert STUDY.id_of(row) == "large-below-small"
-    assert STUDY.id_of({**row, "where": "Table 2"}) == ""
+    assert getattr(STUDY.find_claim(row), "id", "") == "large-below-small"
+    assert STUDY.find_claim({**row, "where": "Table 2"}) is None

@@ -81,7 +81,7 @@ class Averages:
         `statistic` is given one array for each system, one number for each draw.
         """
 
-        def averaged(number: Number) -> Floats:
+        def averaged(number: Number) -> Any:
             return statistic(*(sum(number(system, domain) for domain in domains) / len(domains) for system in systems))
 
         return self._estimate(list(product(systems, domains)), averaged)
@@ -92,7 +92,7 @@ class Averages:
         Each change counts the same, however large its perplexity. None where no seed has all of them.
         """
 
-        def averaged(number: Number) -> Floats:
+        def averaged(number: Number) -> Any:
             ratios = [number(after, domain) / number(before, domain) for after, before, domain in changes]
             return 100 * (sum(ratios) / len(ratios) - 1)
 

@@ -116,11 +116,6 @@ class Study:
         stating = (one for one in self.claims if one.states(row))
         return max(stating, key=lambda one: len(_NAME.sub("", one.sentence)), default=None)
 
-    def id_of(self, row: Mapping[str, Any]) -> str:
-        """The id of a claim of a report; empty for one that is not declared."""
-        declared = self.find_claim(row)
-        return declared.id if declared else ""
-
     def judge(
         self,
         tests: Mapping[str, Test],

@@ -22,8 +22,8 @@ from workbench_studies.core.drawing import (
     ratio_heatmap,
 )
 from workbench_studies.core.findings import Findings
+from workbench_studies.demix.measurements import SETTLED, STABLE_AFTER
 from workbench_studies.demix.report import describe_changes, describe_crossing
-from workbench_studies.demix.tables import SETTLED, STABLE_AFTER
 
 _APART = 0.12  # of the readings of one mode
 _DASHES = ("solid", "dash", "dot", "dashdot")

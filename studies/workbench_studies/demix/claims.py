@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
 from engine.statistics.estimates import Estimate, half_width, of_seeds
 from workbench_studies.core.averages import (
-    Row,
     SystemChange,
     correlation_of_pairs,
     correlation_of_points,
@@ -27,10 +26,15 @@ from workbench_studies.core.study import (
     read_study,
 )
 from workbench_studies.core.verdicts import FLOOR, Claim, Verdict, is_above, is_below, untestable
-from workbench_studies.demix import tables
-from workbench_studies.demix.measurements import Belief, DemixMeasurements
-from workbench_studies.demix.names import GRID, PAPER, READINGS, Reading, System, Variant, system
-from workbench_studies.demix.tables import SETTLED, STABLE_AFTER, drift_of, ratios_by_seed
+from workbench_studies.demix.measurements import (
+    SETTLED,
+    STABLE_AFTER,
+    Belief,
+    DemixMeasurements,
+    drift_of,
+    ratios_by_seed,
+)
+from workbench_studies.demix.names import GRID, PAPER, Reading, System, Variant, system
 
 STUDY = read_study(__file__)
 _USUALLY = 0.5
@@ -45,16 +49,6 @@ def judge(
 ) -> list[Verdict]:
     """Every claim of the paper under one reading of the posterior, by default its own."""
     return STUDY.judge(TESTS, {"": [case_of(measured, reading)]}, is_chosen)
-
-
-def findings_of(measured: DemixMeasurements, **more: Any) -> Row:
-    """What only this paper's findings have, with the claims on which the posterior's reading bears under every one."""
-    readings = [
-        {"reading": str(reading), **verdict.as_dict()}
-        for reading in READINGS
-        for verdict in judge(measured, reading, lambda claim: claim.is_read)
-    ]
-    return tables.findings_of(measured, readings, **more)
 
 
 def case_of(measured: DemixMeasurements, reading: Reading) -> DemixCase:

@@ -21,6 +21,7 @@ from engine.statistics.estimates import Floats, Ints, Loss
 from engine.statistics.perplexity import perplexity_of
 from workbench_studies.core.averages import Row
 from workbench_studies.core.measurements import Fit, Loaded, Measurements, ScoredText, Scores, best_expert, fit
+from workbench_studies.core.study import ratios_of
 from workbench_studies.demix.names import (
     CALIBRATED,
     GRID,
@@ -37,6 +38,8 @@ from workbench_studies.demix.names import (
 )
 
 _DENSE: tuple[Literal["dense", "dense-balanced"], ...] = ("dense", "dense-balanced")
+STABLE_AFTER = 50  # blocks, “usually” (§A.6)
+SETTLED = 0.05  # a mean posterior is stable when no share moves further than this
 EVIDENCES: tuple[Evidence, ...] = ("prefix", "last_token")
 Overlap = Mapping[tuple[str, str], float]  # of two domains; both ways
 
@@ -310,3 +313,21 @@ def crossing(lower: Mapping[int, float], higher: Mapping[int, float]) -> Row | N
         "lower": lower[last],
         "higher": higher[last],
     }
+
+
+def ratios_by_seed(measured: DemixMeasurements) -> list[list[list[float]]]:
+    """Figure 2 in each seed: each expert's perplexity on each domain over that of the domain's own expert."""
+    domains = measured.subject.domains
+    experts = [System("alone", domain=domain) for domain in domains]
+    return [table for seed in measured.resampled.seeds if (table := ratios_of(measured, seed, experts, domains))]
+
+
+def drift_of(belief: Belief) -> float | None:
+    """How far any share moves from the first STABLE_AFTER blocks to as many others; None where there are too few.
+
+    Means of different blocks: a mean that is held against its own end comes close to it whatever the text is.
+    """
+    if belief.posterior_EN.shape[1] < 2 * STABLE_AFTER:
+        return None
+    first_E, next_E = (belief.posterior_EN[:, at : at + STABLE_AFTER].mean(1) for at in (0, STABLE_AFTER))
+    return float(np.abs(first_E - next_E).max())

@@ -25,6 +25,7 @@ from workbench_studies.core.study import Study
 from workbench_studies.core.verdicts import Verdict
 from workbench_studies.demix import claims as demix
 from workbench_studies.demix import report as demix_report
+from workbench_studies.demix import tables as demix_tables
 from workbench_studies.demix.measurements import DemixMeasurements
 from workbench_studies.demix.names import SIZES as DEMIX_SIZES
 from workbench_studies.mode import claims as mode
@@ -79,7 +80,7 @@ DEMIX = Paper(
     measurements=DemixMeasurements,
     study=demix.STUDY,
     judge=demix.judge,
-    tables=demix.findings_of,
+    tables=demix_tables.findings_of,
     report=demix_report.REPORT,
     defaults=lambda budget, domains: {"removed": list(domains)[: budget.retrained_domains]},
     ours=demix_report.where_it_holds,

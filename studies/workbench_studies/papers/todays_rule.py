@@ -46,7 +46,10 @@ def with_todays_marks(findings: Row) -> dict[str, Any]:
     notes = _describe_changes([*stored, *readings], [*claims, *read])
     claims, read = mark_implied(paper_of(findings).study, claims, read)
     setting = adapting_rate(findings.get("budget", {}))
-    claims = [_with_setting(_with_readings(claim, read), setting) for claim in claims]
+    claims = [_with_readings(claim, read) for claim in claims]
+    if setting:
+        adapted = [claim["where"] in _ADAPTED_PLACES and claim.get("value") is not None for claim in claims]
+        claims = [{**one, "setting": setting} if is_so else one for one, is_so in zip(claims, adapted, strict=True)]
     counts = Counter(claim["mark"] for claim in claims)
     result = {**findings, "claims": claims, "marks": {mark: counts[mark] for mark in MARKS}}
     if "readings" in findings:
@@ -117,7 +120,8 @@ def evidence_of(reading: str) -> str:
 
 def _mark_rows(study: Study, rows: Sequence[Row], evidence: str, others: Sequence[Row]) -> Iterator[Row]:
     holding = [row for row in (*others, *rows) if row["mark"] in (REPRODUCED, WEAKER)]
-    held, before = {study.id_of(row) for row in holding}, [row for row in others if row in holding]
+    held = {declared.id for row in holding if (declared := study.find_claim(row))}
+    before = [row for row in others if row in holding]
     for row in rows:
         if row not in holding:
             yield row
@@ -164,11 +168,6 @@ def _with_readings(claim: Row, read: Sequence[Row]) -> Row:
     if read and not both and claim["where"] in READ_AS_PAPER:
         both = {evidence_of(read[0]["reading"]): claim["mark"]}
     return {**claim, "by_evidence": both} if both and claim["value"] is not None else claim
-
-
-def _with_setting(claim: Row, setting: str) -> Row:
-    is_of_it = setting and claim.get("value") is not None and claim["where"] in _ADAPTED_PLACES
-    return {**claim, "setting": setting} if is_of_it else claim
 
 
 def _with_marks(sentence: Row, claims: Sequence[Row]) -> Row:
