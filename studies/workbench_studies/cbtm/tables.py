@@ -308,7 +308,8 @@ def cost_of(performance: float, curve: Sequence[MeasuredCost]) -> float | None:
     None outside the measured range: nothing is extrapolated (after Artetxe et al. 2021). Of two costs for one
     performance the lower counts.
     """
-    known = sorted(dict(sorted(curve, key=lambda point: -point.cost)).items())
+    cheapest = {point.performance: point.cost for point in sorted(curve, key=lambda point: -point.cost)}
+    known = sorted(cheapest.items())
     if not known or not known[0][0] <= performance <= known[-1][0]:
         return None
     performances, costs = zip(*known, strict=True)

@@ -133,11 +133,6 @@ class ModeRun(Run):
         return [*own, *map(self.mixture, arms)]
 
 
-def runs_of(name: str, seeds: int, *, shared_backbone: bool) -> list[ModeRun]:
-    """The runs of a replication; with a shared backbone all of them adapt that of the first."""
-    return [ModeRun(name, seed, 0 if shared_backbone else None) for seed in range(seeds)]
-
-
 def roles(domains: Sequence[str], targets: Sequence[str] = (), retention: str = "") -> dict[str, Any]:
     """What is adapted to, and what must be retained: unless named, the first domain, and as targets the next two."""
     retained = retention or next((domain for domain in domains if domain not in targets), "")
@@ -184,125 +179,83 @@ TABLE_3: Mapping[Cell, Sequence[float]] = {
 }
 Group = Literal["table 1", "steps", "rates", "table 2", "table 3", "figure 3", "figure 5"]
 STAGE_1: tuple[On, ...] = ("first", "second")
-_SEARCHED: tuple[str, ...] = ("full", "lora", "one")
 
 
-def table_1(size: ModeSize) -> dict[str, Arm]:
-    """Its rows, all trained on both targets at last."""
-    return {
-        "full": Arm("full"),
-        "lora": Arm("lora", lora=size.lora),
-        "one": Arm("mode", shape=size.mode),
-        "two": Arm("mode", shape=size.mode, num_parts=2),
-        "frozen": Arm("frozen"),
-        "composed": Arm("composed"),
-    }
+class Arms:
+    """Every arm of a size but the backbone, by table and figure."""
 
+    def __init__(self, size: ModeSize) -> None:
+        def adapted(**changes: Any) -> Arm:
+            return Arm("lora", on="second", lora=replace(size.lora, **changes))
 
-def single(size: ModeSize, on: On) -> Arm:
-    """The expert of stage 1 on one target."""
-    return Arm("mode", on=on, shape=size.mode)
+        def expert(**changes: Any) -> Arm:
+            return Arm("mode", on="second", shape=replace(size.mode, **changes))
 
+        self.singles = {on: Arm("mode", on=on, shape=size.mode) for on in STAGE_1}  # the experts of stage 1
+        self.table_1 = {  # its rows, all trained on both targets at last
+            "full": Arm("full"),
+            "lora": Arm("lora", lora=size.lora),
+            "one": Arm("mode", shape=size.mode),
+            "two": Arm("mode", shape=size.mode, num_parts=2),
+            "frozen": Arm("frozen"),
+            "composed": Arm("composed"),
+        }
+        # one expert that starts as a copy of the backbone's layers, as the workbench's own do
+        self.copied = Arm("mode", shape=replace(size.mode, init="copy"))
+        # what is compared with the composed model, with as many steps as it and its experts had together
+        self.longer = {row: replace(self.table_1[row], longer=size.longer) for row in ("full", "lora", "two")}
+        own = size.training.peak_rate
+        rates = {rate: None if rate == own else rate for rate in sorted({*size.rates, own})}
+        self.by_rate = {  # methods without a first stage
+            row: {rate: replace(self.table_1[row], rate=given) for rate, given in rates.items()}
+            for row in ("full", "lora", "one")
+        }
+        scale = size.lora.alpha / size.lora.rank  # of the change, alike for every rank
+        ranks = sorted({*size.ranks, size.lora.rank})
+        self.by_rank = {rank: adapted(rank=rank, alpha=scale * rank) for rank in ranks}  # table 2
+        self.in_more_layers = {  # table 2: feed-forward networks, token vectors, or both are changed as well
+            "ffn": adapted(targets="all"),
+            "embeddings": adapted(embeddings=True),
+            "both": adapted(targets="all", embeddings=True),
+        }
+        self.by_shape = {cell: expert(num_blocks=cell[0], expert_layers=cell[1]) for cell in size.grid}  # table 3
+        layers = sorted({*size.layers, size.mode.expert_layers})
+        self.by_layers = {layer: expert(expert_layers=layer) for layer in layers}  # figure 3, in the same blocks
+        self.by_sequences = {"lora": _on(adapted(), size.sequences), "mode": _on(expert(), size.sequences)}  # figure 3
+        self.by_mixture = {  # figure 5; the baselines on the fewest and on all
+            row: _on(arm, size.mixed_sequences if arm.is_composed else size.mixed_sequences[:1])
+            for row, arm in self.table_1.items()
+            if row != "one"
+        }
 
-def copied(size: ModeSize) -> Arm:
-    """One expert on both targets that starts as a copy of the backbone's layers, as the workbench's own do."""
-    return Arm("mode", shape=replace(size.mode, init="copy"))
+    @property
+    def groups(self) -> Mapping[Group, list[Arm]]:
+        """Every arm once, in the first group that needs it; the most telling ones come first."""
+        nested = {"rates": self.by_rate, "sequences": self.by_sequences, "mixture": self.by_mixture}
+        listed = {name: [arm for of in each.values() for arm in of.values()] for name, each in nested.items()}
+        groups: dict[Group, list[Arm]] = {
+            "table 1": [*self.singles.values(), *self.table_1.values(), self.copied],
+            "steps": list(self.longer.values()),
+            "rates": listed["rates"],
+            "table 2": [*self.by_rank.values(), *self.in_more_layers.values()],
+            "table 3": list(self.by_shape.values()),
+            "figure 3": [*self.by_layers.values(), *listed["sequences"]],
+            "figure 5": listed["mixture"],
+        }
+        first: dict[Arm, Group] = {}
+        for group, arms in groups.items():
+            for arm in arms:
+                first.setdefault(arm, group)
+        return {group: [arm for arm, of in first.items() if of == group] for group in groups}
 
-
-def longer(size: ModeSize) -> dict[str, Arm]:
-    """What is compared with the composed model, with as many steps as it and its experts had together."""
-    rows = table_1(size)
-    return {row: replace(rows[row], longer=size.longer) for row in ("full", "lora", "two")}
-
-
-def by_rate(size: ModeSize) -> dict[str, dict[float, Arm]]:
-    """Methods without a first stage at several rates, the lowest first; one of these is the size's own."""
-    rows, own = table_1(size), size.training.peak_rate
-    rates = sorted({*size.rates, own})
-    return {row: {rate: replace(rows[row], rate=None if rate == own else rate) for rate in rates} for row in _SEARCHED}
-
-
-def by_rank(size: ModeSize) -> dict[int, Arm]:
-    """Table 2: on the second target, the change scaled alike for every rank."""
-    scale = size.lora.alpha / size.lora.rank
-    shapes = {rank: replace(size.lora, rank=rank, alpha=scale * rank) for rank in sorted({*size.ranks, size.lora.rank})}
-    return {rank: Arm("lora", on="second", lora=shape) for rank, shape in shapes.items()}
-
-
-def in_more_layers(size: ModeSize) -> dict[str, Arm]:
-    """Table 2: feed-forward networks, token vectors, or both are changed as well."""
-    changes: dict[str, dict[str, Any]] = {"ffn": {"targets": "all"}, "embeddings": {"embeddings": True}}
-    changes["both"] = changes["ffn"] | changes["embeddings"]
-    return {name: Arm("lora", on="second", lora=replace(size.lora, **change)) for name, change in changes.items()}
-
-
-def by_shape(size: ModeSize) -> dict[Cell, Arm]:
-    """Table 3: on the second target, by blocks and by the expert's layers in each."""
-    return {
-        cell: Arm("mode", on="second", shape=replace(size.mode, num_blocks=cell[0], expert_layers=cell[1]))
-        for cell in size.grid
-    }
-
-
-def by_layers(size: ModeSize) -> dict[int, Arm]:
-    """Figure 3: experts of more layers in each of the same blocks."""
-    layers = sorted({*size.layers, size.mode.expert_layers})
-    return {layer: Arm("mode", on="second", shape=replace(size.mode, expert_layers=layer)) for layer in layers}
-
-
-def by_sequences(size: ModeSize) -> dict[str, dict[int | None, Arm]]:
-    """Figure 3: on so many sequences of the second target; None is all, and comes last."""
-    arms: dict[str, Arm] = {
-        "lora": Arm("lora", on="second", lora=size.lora),
-        "mode": single(size, "second"),
-    }
-    return {method: _on(arm, size.sequences) for method, arm in arms.items()}
-
-
-def by_mixture(size: ModeSize) -> dict[str, dict[int | None, Arm]]:
-    """Figure 5: on so many sequences of each target; the baselines on the fewest and on all."""
-    return {
-        row: _on(arm, size.mixed_sequences if row in ("frozen", "composed") else size.mixed_sequences[:1])
-        for row, arm in table_1(size).items()
-        if row != "one"
-    }
+    @property
+    def every(self) -> list[Arm]:
+        return [arm for group in self.groups.values() for arm in group]
 
 
 def _on(arm: Arm, amounts: tuple[int, ...]) -> dict[int | None, Arm]:
+    """An arm on so many sequences of each of its targets; None is all, and comes last."""
     return {amount: replace(arm, sequences=amount) for amount in (*amounts, None)}
-
-
-def groups_of(size: ModeSize) -> Mapping[Group, list[Arm]]:
-    """Every arm once, in the first group that needs it; the most telling ones come first."""
-    text: dict[Group, list[Arm]] = {
-        "table 1": [*(single(size, on) for on in STAGE_1), *table_1(size).values(), copied(size)],
-        "steps": list(longer(size).values()),
-        "rates": [arm for of_row in by_rate(size).values() for arm in of_row.values()],
-        "table 2": [*by_rank(size).values(), *in_more_layers(size).values()],
-        "table 3": list(by_shape(size).values()),
-        "figure 3": [
-            *by_layers(size).values(),
-            *(arm for of_method in by_sequences(size).values() for arm in of_method.values()),
-        ],
-        "figure 5": [arm for of_row in by_mixture(size).values() for arm in of_row.values()],
-    }
-    first: dict[Arm, Group] = {}
-    for group, arms in text.items():
-        for arm in arms:
-            first.setdefault(arm, group)
-    return {group: [arm for arm, of in first.items() if of == group] for group in text}
-
-
-def seeds_of(size: ModeSize, group: Group, seeds: int) -> int:
-    """How many of the seeds train a group's arms: all of those that table 1 and equal steps are about."""
-    if group in ("table 1", "steps") or size.ablation_seeds is None:
-        return seeds
-    return min(seeds, size.ablation_seeds)
-
-
-def arms_of(size: ModeSize) -> list[Arm]:
-    """Every arm of a size but the backbone."""
-    return [arm for group in groups_of(size).values() for arm in group]
 
 
 class ReplicateMode(Replicate):
@@ -341,14 +294,15 @@ class ReplicateMode(Replicate):
 
     @property
     def runs(self) -> list[ModeRun]:
-        return runs_of(self.name, self.seeds, shared_backbone=self.budget.shared_backbone)
+        backbone = 0 if self.budget.shared_backbone else None  # of all seeds that of the first
+        return [ModeRun(self.name, seed, backbone) for seed in range(self.seeds)]
 
     @property
     def arms(self) -> list[Arm]:
-        return [BACKBONE, *arms_of(self.budget)]
+        return [BACKBONE, *Arms(self.budget).every]
 
     def own_options(self) -> list[str]:
         return ["--targets", ",".join(self.targets), "--retention", self.retention]
 
     def names(self) -> list[str]:
-        return [name for run in self.runs for name in run.names(arms_of(self.budget))]
+        return [name for run in self.runs for name in run.names(Arms(self.budget).every)]

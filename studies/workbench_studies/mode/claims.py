@@ -22,8 +22,7 @@ from workbench_studies.core.verdicts import (
     on_the_floor,
     untestable,
 )
-from workbench_studies.mode import arms
-from workbench_studies.mode.arms import BACKBONE, TABLE_3, Arm, ReplicateMode, targets_of
+from workbench_studies.mode.arms import BACKBONE, TABLE_3, Arm, Arms, ModeSize, ReplicateMode, targets_of
 
 _ROUNDING = 1e-9  # between means of the same accuracies over different numbers of seeds
 
@@ -110,7 +109,8 @@ def judge(measured: ModeMeasurements) -> list[Verdict]:
 
 def _cases(measured: ModeMeasurements) -> Mapping[str, list[ModeCase]]:
     subject, size = measured.subject, measured.subject.budget
-    ranks, cells, systems = sorted(arms.by_rank(size)), arms.by_shape(size), _systems_of(size)
+    arms = Arms(size)
+    ranks, cells, systems = sorted(arms.by_rank), arms.by_shape, _systems_of(size)
     texts = {
         "first": subject.targets[:1],
         "second": subject.targets[1:],
@@ -143,25 +143,26 @@ def _cases(measured: ModeMeasurements) -> Mapping[str, list[ModeCase]]:
     return {"": [main], "lower rank": [main] if ranks[0] < size.lora.rank else [], "shape": shapes}
 
 
-def _systems_of(size: arms.ModeSize) -> dict[str, Any]:
+def _systems_of(size: ModeSize) -> dict[str, Any]:
     """Arms by their names in claims, and groups of them whose best ones are compared."""
-    by_rank, by_layers = arms.by_rank(size), arms.by_layers(size)
-    smallest, *_, largest = sorted(arms.by_shape(size).items(), key=lambda one: one[0][0] * one[0][1])
+    arms = Arms(size)
+    by_rank, by_layers = arms.by_rank, arms.by_layers
+    smallest, *_, largest = sorted(arms.by_shape.items(), key=lambda one: one[0][0] * one[0][1])
     amounts = {"fewest": size.sequences[0], "before": size.sequences[-1], "all": None}
     return {
-        **arms.table_1(size),
-        **{f"longer {row}": arm for row, arm in arms.longer(size).items()},
+        **arms.table_1,
+        **{f"longer {row}": arm for row, arm in arms.longer.items()},
         "own rank": by_rank[size.lora.rank],
         "largest rank": by_rank[max(by_rank)],
         "least rank": by_rank[min(by_rank)],
-        **arms.in_more_layers(size),
+        **arms.in_more_layers,
         "largest": largest[1],
         "smallest": smallest[1],
         "most layers": by_layers[max(by_layers)],
         "least layers": by_layers[min(by_layers)],
-        **{f"{name} {method}": of[n] for method, of in arms.by_sequences(size).items() for name, n in amounts.items()},
-        **{f"fewest mixed {row}": of[size.mixed_sequences[0]] for row, of in arms.by_mixture(size).items()},
-        **{f"rates of {row}": {f"{rate:g}": arm for rate, arm in of.items()} for row, of in arms.by_rate(size).items()},
+        **{f"{name} {method}": of[n] for method, of in arms.by_sequences.items() for name, n in amounts.items()},
+        **{f"fewest mixed {row}": of[size.mixed_sequences[0]] for row, of in arms.by_mixture.items()},
+        **{f"rates of {row}": {f"{rate:g}": arm for rate, arm in of.items()} for row, of in arms.by_rate.items()},
         "layers": {str(arm): arm for arm in by_layers.values()},
         "ranks": {str(arm): arm for arm in by_rank.values()},
     }
@@ -178,8 +179,8 @@ def _stand_ins(theirs: tuple[int, int], ours: tuple[int, int]) -> str:
 def is_alike(case: ModeCase, claim: Claim, options: Options) -> Verdict:
     """Two models differ by less than a border, whichever way."""
     measured, (other, arm, domains) = case.measured, systems_of(case, options)
-    shown = {"ours": measured.against(arm, other, domains), "unit": measured.unit}
-    verdict = is_within(claim, measured.difference(arm, other, domains), options["border"], **shown)
+    difference, ours = measured.difference(arm, other, domains), measured.against(arm, other, domains)
+    verdict = is_within(claim, difference, options["border"], ours=ours, unit=measured.unit)
     return on_the_floor(verdict, measured.floor([arm, other], domains))
 
 

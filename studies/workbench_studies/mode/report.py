@@ -9,8 +9,7 @@ from workbench_studies.core.averages import Row, interval_columns
 from workbench_studies.core.findings import Findings
 from workbench_studies.core.report import Report, amount
 from workbench_studies.core.spec import read_table
-from workbench_studies.mode import arms
-from workbench_studies.mode.arms import BACKBONE, PAPER, TABLE_3, Arm
+from workbench_studies.mode.arms import BACKBONE, PAPER, TABLE_3, Arm, Arms
 from workbench_studies.mode.claims import ModeMeasurements
 
 ALL = "all"
@@ -36,11 +35,12 @@ def findings_of(measured: ModeMeasurements) -> Row:
 def _by_arm(measured: ModeMeasurements) -> dict[str, list[Row]]:
     """Table 1 with the backbone first, its models on other text, with as many steps for all, and at other rates."""
     subject, size = measured.subject, measured.subject.budget
-    rows, own = arms.table_1(size), f"retention: {subject.retention}"
+    arms = Arms(size)
+    rows, own = arms.table_1, f"retention: {subject.retention}"
     texts = {own: [subject.retention], "its other domains": subject.others, "novel domains": subject.novel}
     models = {str(arm): arm for arm in (BACKBONE, *rows.values())}
     return {
-        "1": [_method_row(measured, row, arm) for row, arm in (("", BACKBONE), *rows.items(), ("", arms.copied(size)))],
+        "1": [_method_row(measured, row, arm) for row, arm in (("", BACKBONE), *rows.items(), ("", arms.copied))],
         "domains": measured.by_domain(subject.everywhere, models, with_role=True),
         "knowledge": [
             {"model": str(arm), "text": name, **interval_columns(measured.difference(arm, BACKBONE, domains), "change")}
@@ -54,11 +54,11 @@ def _by_arm(measured: ModeMeasurements) -> dict[str, list[Row]]:
                 "steps in all": size.training.num_steps * (arm.longer + (2 if arm.is_composed else 0)),
                 **_averages(measured, arm),
             }
-            for arm in (*arms.longer(size).values(), rows["composed"])
+            for arm in (*arms.longer.values(), rows["composed"])
         ],
         "rates": [
             {"model": str(rows[row]), "rate": f"{rate:g}", **_averages(measured, arm)}
-            for row, of_row in arms.by_rate(size).items()
+            for row, of_row in arms.by_rate.items()
             for rate, arm in of_row.items()
         ],
     }
@@ -66,8 +66,8 @@ def _by_arm(measured: ModeMeasurements) -> dict[str, list[Row]]:
 
 def _by_amount(measured: ModeMeasurements) -> dict[str, list[Row]]:
     """Tables 2 and 3 and figures 3 and 5: by parameters and by training text."""
-    size = measured.subject.budget
-    by_rank, rows = arms.by_rank(size), arms.table_1(size)
+    arms = Arms(measured.subject.budget)
+    by_rank, rows = arms.by_rank, arms.table_1
     return {
         "2": [
             {
@@ -76,26 +76,26 @@ def _by_amount(measured: ModeMeasurements) -> dict[str, list[Row]]:
                 "in embeddings": "yes" if lora.embeddings else "no",
                 **_with_printed(measured, arm, PAPER["table_2"].get(str(name))),
             }
-            for name, arm in [*by_rank.items(), *arms.in_more_layers(size).items()]
+            for name, arm in [*by_rank.items(), *arms.in_more_layers.items()]
             if (lora := arm.lora)
         ],
         "3": [
             {"blocks": cell[0], "layers in each": cell[1], **_with_printed(measured, arm, TABLE_3.get(cell))}
-            for cell, arm in arms.by_shape(size).items()
+            for cell, arm in arms.by_shape.items()
         ],
         "parameters": [
             {"method": method, "model": str(arm), **_with_parameters(measured, arm)}
-            for method, of_method in (("LoRA", by_rank), ("MoDE", arms.by_layers(size)))
+            for method, of_method in (("LoRA", by_rank), ("MoDE", arms.by_layers))
             for arm in of_method.values()
         ],
         "sequences": [
             {"method": {"lora": "LoRA", "mode": "MoDE"}[method], "sequences": text, **_on_second(measured, arm)}
-            for method, of_method in arms.by_sequences(size).items()
+            for method, of_method in arms.by_sequences.items()
             for text, arm in _by_text(of_method)
         ],
         "mixture": [
             {"model": str(rows[row]), "sequences of each": text, **_averages(measured, arm)}
-            for row, of_row in arms.by_mixture(size).items()
+            for row, of_row in arms.by_mixture.items()
             for text, arm in _by_text(of_row)
         ],
     }

@@ -128,10 +128,7 @@ class _Inputs:
 
 
 def _demix_inputs(results: StoredResults, spec: ReplicateDemix, measured: DemixMeasurements) -> _Inputs:
-    size, made = spec.budget, results.num_parameters()
-    compared = {run.mixture(method) for run in spec.runs for method in METHODS}
-    curves = [_curve(results, compared, step, card.id) for step, card in results.submitted]
-    models = [_model(compared, step, card, made) for step, card in results.submitted]
+    size, compared = spec.budget, {run.mixture(method) for run in spec.runs for method in METHODS}
     if overlap := results.reports("overlap").get("overlap"):
         pairs = product(overlap["domains"], repeat=2)
         measured.overlap = dict(zip(pairs, map(float, chain(*overlap["overlap"])), strict=True))
@@ -144,35 +141,27 @@ def _demix_inputs(results: StoredResults, spec: ReplicateDemix, measured: DemixM
             "adapting_tokens": size.adapting.num_steps * tokens_of_update(size.adapting, 1),
             "training_tokens": size.training.num_steps * tokens_of_update(size.training, len(spec.domains)),
         },
-        more={
-            "curves": [curve for curve in curves if curve],
-            "models": [model for model in models if model],
-            "words": results.word_counts(spec.everywhere),
-        },
+        more={**_trainings(results, compared), "words": results.word_counts(spec.everywhere)},
     )
 
 
-def _model(compared: set[str], step: PlanStep, card: JobCard, num_parameters: Mapping[str, int]) -> TrainedModel | None:
-    """The model that a joint training made for comparison; None for other jobs, and until it is done."""
-    match step.spec:
-        case TrainJoint(name=name, method=method, training=training, seed_model=seed) if name in compared:
-            names = [seed, *step.spec.experts]
-            if all(one in num_parameters for one in names):
-                own, *experts = (num_parameters[one] for one in names)
-                speed, devices = card.result.get("throughput", {}), card.result.get("devices")
-                return TrainedModel(method, training.seed, own, tuple(experts), speed, devices)
-    return None
-
-
-def _curve(results: StoredResults, compared: set[str], step: PlanStep, job_id: str) -> Curve | None:
-    """The held-out losses of a training; None for other jobs, and for models that only table 7 uses."""
-    match step.spec:
-        case TrainJoint(name=name, method=method, training=training) if name in compared:
-            return Curve(method, training.seed, results.loss_curves(job_id), tokens_per_step(step))
-        case TrainExpert(domain=target, full_model=full_model, training=training):
-            system = "dense-DAPT" if full_model else "DEMix-DAPT"
-            return Curve(system, training.seed, results.loss_curves(job_id), tokens_per_step(step), target)
-    return None
+def _trainings(results: StoredResults, compared: set[str]) -> dict[str, list[Any]]:
+    """The curves of trainings, and what the joint ones made for comparison; of jobs that are done."""
+    curves, models, made = [], [], results.num_parameters()
+    for step, card in results.submitted:
+        match step.spec:
+            case TrainJoint(name=name, method=method, training=training, seed_model=seed) if name in compared:
+                curves.append(Curve(method, training.seed, results.loss_curves(card.id), tokens_per_step(step)))
+                names = [seed, *step.spec.experts]
+                if all(one in made for one in names):
+                    own, *experts = (made[one] for one in names)
+                    speed, devices = card.result.get("throughput", {}), card.result.get("devices")
+                    models.append(TrainedModel(method, training.seed, own, tuple(experts), speed, devices))
+            case TrainExpert(domain=target, full_model=full_model, training=training):
+                system = "dense-DAPT" if full_model else "DEMix-DAPT"
+                losses = results.loss_curves(card.id)
+                curves.append(Curve(system, training.seed, losses, tokens_per_step(step), target))
+    return {"curves": curves, "models": models}
 
 
 def _cbtm_inputs(results: StoredResults, spec: ReplicateCbtm, measured: CbtmMeasurements) -> _Inputs:
