@@ -10,14 +10,7 @@ import numpy as np
 
 from engine.statistics.estimates import Loss
 from studies.tests.made_up_losses import losses_of
-from workbench_studies.cbtm.measurements import (
-    CbtmMeasurements,
-    Grouping,
-    few_smaller,
-    frozen,
-    in_grid,
-    top_ks,
-)
+from workbench_studies.cbtm.measurements import CbtmMeasurements, Grouping, few_smaller, frozen, in_grid, top_ks
 from workbench_studies.cbtm.names import (
     DENSE,
     DENSE_AT_LESS,

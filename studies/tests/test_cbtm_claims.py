@@ -10,31 +10,13 @@ import numpy as np
 import pytest
 
 from engine.statistics.estimates import Ints
-from studies.tests.cbtm_worlds import (
-    DOMAINS,
-    MAIN,
-    NOVEL,
-    SUBJECT,
-    answers,
-    as_printed,
-    evidence_of,
-    groupings,
-    homes,
-)
+from studies.tests.cbtm_worlds import DOMAINS, MAIN, NOVEL, SUBJECT, answers, as_printed, evidence_of, groupings, homes
 from studies.tests.made_up_losses import losses_of
 from workbench_studies.cbtm.claims import STUDY, judge
 from workbench_studies.cbtm.measurements import CbtmMeasurements, Grouping, frozen, in_grid
-from workbench_studies.cbtm.names import DENSE, DENSE_AT_LESS, PAPER, Arm, System, arms_of, balanced, printed, sparse
+from workbench_studies.cbtm.names import DENSE, DENSE_AT_LESS, PAPER, Arm, System, balanced, printed, sparse
 from workbench_studies.cbtm.tables import findings_of
-from workbench_studies.core.verdicts import (
-    CONTRADICTED,
-    REPRODUCED,
-    UNDECIDED,
-    UNTESTABLE,
-    WEAKER,
-    Mark,
-    Verdict,
-)
+from workbench_studies.core.verdicts import CONTRADICTED, REPRODUCED, UNDECIDED, UNTESTABLE, WEAKER, Mark, Verdict
 
 RIGHT: dict[tuple[str, int | None], float] = {
     ("chance", None): 0.3,
@@ -359,7 +341,7 @@ def test_the_papers_numbers_stand_beside_the_arms_that_it_has() -> None:
 
 
 def test_every_arm_is_named_once_and_dense_comes_first() -> None:
-    arms = arms_of(SUBJECT.budget, 8)
+    arms = SUBJECT.arms
     assert arms[:2] == [DENSE, MAIN]
     assert len({arm.key for arm in arms}) == len(arms)
 

@@ -6,16 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from engine.statistics.estimates import Loss
-from studies.tests.cbtm_worlds import (
-    DOMAINS,
-    MAIN,
-    NOVEL,
-    SIZE,
-    as_printed,
-    evidence_of,
-    groupings,
-    homes,
-)
+from studies.tests.cbtm_worlds import DOMAINS, MAIN, NOVEL, SIZE, as_printed, evidence_of, groupings, homes
 from studies.tests.made_up_losses import losses_of
 from workbench_studies.cbtm.names import System, balanced
 from workbench_studies.cbtm.report import describe_best, reasons

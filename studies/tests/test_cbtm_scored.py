@@ -18,13 +18,7 @@ from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.cluster_gate_grid import cluster_gate_grid
 from engine.mixing.posterior import PosteriorGate
 from studies.tests.score_files import BLOCK, COUNTS, write_scores
-from workbench_studies.cbtm.measurements import (
-    CbtmMeasurements,
-    DistanceKey,
-    frozen,
-    in_grid,
-    top_ks,
-)
+from workbench_studies.cbtm.measurements import CbtmMeasurements, DistanceKey, frozen, in_grid, top_ks
 from workbench_studies.cbtm.names import (
     DENSE,
     DENSE_AT_LESS,

@@ -9,15 +9,7 @@ from typing import Any
 
 import pytest
 
-from studies.tests.mode_worlds import (
-    ROWS,
-    SIZE,
-    SUBJECT,
-    Accuracies,
-    as_printed,
-    evidence_of,
-    hits_of,
-)
+from studies.tests.mode_worlds import ROWS, SIZE, SUBJECT, Accuracies, as_printed, evidence_of, hits_of
 from workbench_studies.core.verdicts import CONTRADICTED, REPRODUCED, UNDECIDED, UNTESTABLE, Claim, Mark, Verdict
 from workbench_studies.mode.arms import BACKBONE, PAPER, Arm, Arms
 from workbench_studies.mode.claims import STUDY, ModeCase, ModeMeasurements, best_has_more, judge

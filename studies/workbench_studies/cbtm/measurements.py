@@ -25,7 +25,6 @@ from workbench_studies.cbtm.names import (
     CbtmRun,
     ReplicateCbtm,
     System,
-    smaller_arms,
     sparse,
 )
 from workbench_studies.core.averages import Counted, Row, interval_columns
@@ -164,7 +163,7 @@ class _CbtmText(ScoredText):
             test = self._load_arm(arm, "test")
             if test is not None:
                 self._measure_arm(arm, test)
-        for arm in smaller_arms(self.subject.budget):
+        for arm in self.subject.smaller_arms:
             self._measure_smaller(arm)
 
     def measure_home(self) -> None:

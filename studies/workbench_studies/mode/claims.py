@@ -13,15 +13,7 @@ from typing import Any
 from workbench_studies.core.averages import Averages, Hits, Place
 from workbench_studies.core.measurements import Measurements, ScoredText, Scores
 from workbench_studies.core.study import Case, Options, Test, has_more, lead_grows, read_study, systems_of
-from workbench_studies.core.verdicts import (
-    NEAR_CHANCE,
-    Claim,
-    Verdict,
-    is_above,
-    is_within,
-    on_the_floor,
-    untestable,
-)
+from workbench_studies.core.verdicts import NEAR_CHANCE, Claim, Verdict, is_above, is_within, on_the_floor, untestable
 from workbench_studies.mode.arms import BACKBONE, TABLE_3, Arm, Arms, ModeSize, ReplicateMode, targets_of
 
 _ROUNDING = 1e-9  # between means of the same accuracies over different numbers of seeds

@@ -28,7 +28,6 @@ from workbench_studies.cbtm.names import (
     ReplicateCbtm,
     SmallerRun,
     shared,
-    smaller_arms,
 )
 from workbench_studies.core.spec import fresh_seed, imports_and_seeds, plan_step, scoring
 
@@ -150,7 +149,7 @@ def _train_smaller(spec: ReplicateCbtm, run: SmallerRun, shape: ModelConfig) -> 
     """Figures 7 and 11: a smaller seed model, and its arms on the same clusters, with their scores."""
     yield fresh_seed(spec, run, shape)
     yield _train_seed(spec, run)
-    for arm in smaller_arms(spec.budget):
+    for arm in spec.smaller_arms:
         yield from _models(spec, run, arm)
         yield scoring(spec, run, run.mixture(arm), spec.everywhere, arm.key)
 

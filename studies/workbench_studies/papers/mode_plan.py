@@ -17,15 +17,7 @@ from workbench.kinds.training.mode import ComposeMode, TrainMode
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.requests import PlanStep
 from workbench_studies.core.spec import imports_and_seeds, plan_step, scoring
-from workbench_studies.mode.arms import (
-    BACKBONE,
-    Arm,
-    Arms,
-    ModeRun,
-    ModeSize,
-    ReplicateMode,
-    targets_of,
-)
+from workbench_studies.mode.arms import BACKBONE, Arm, Arms, ModeRun, ModeSize, ReplicateMode, targets_of
 
 _EVALUATIONS = 10
 _OF_ALL_SEEDS = ("table 1", "steps")  # what is in neither may be trained in the first seeds only

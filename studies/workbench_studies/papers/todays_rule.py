@@ -19,15 +19,7 @@ from workbench_studies.core.averages import CORRELATION, SHARE
 from workbench_studies.core.measurements import side_of
 from workbench_studies.core.report import claim_name
 from workbench_studies.core.study import Study
-from workbench_studies.core.verdicts import (
-    IMPLIED,
-    MARKS,
-    REPRODUCED,
-    WEAKER,
-    Claim,
-    judge,
-    todays_mark,
-)
+from workbench_studies.core.verdicts import IMPLIED, MARKS, REPRODUCED, WEAKER, Claim, judge, todays_mark
 from workbench_studies.demix.names import READ_AS_PAPER
 from workbench_studies.papers.catalog import paper_of
 
