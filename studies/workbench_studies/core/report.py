@@ -63,6 +63,8 @@ class Report:
         """All sections of the report, in order."""
         words = {name: self._words(findings, name) for name in ("summary", "claims", "intervals", "trainings")}
         claims = " ".join([TEXTS["marks"], *words["claims"]])
+        columns = {"job": "title", "state": "state", "seconds": "seconds", "tokens at most": "tokens"}
+        jobs = [{name: job[column] for name, column in columns.items()} for job in findings["jobs"]]
         doubts = (_GUESSES, *_doubts(findings, self.reasons), *self.shared(findings))
         return [
             Section("Summary", tuple(_in_short(findings, headline(findings), *words["summary"]))),
@@ -71,7 +73,7 @@ class Report:
             Section("Claims that were not reproduced, and possible reasons", doubts),
             *self._sections(findings, "last_section"),
             Section("How intervals are computed", tuple(_intervals(findings, *words["intervals"])), findings["texts"]),
-            Section("Machine, budget and time", tuple(_circumstances(findings, *words["trainings"])), _jobs(findings)),
+            Section("Machine, budget and time", tuple(_circumstances(findings, *words["trainings"])), jobs),
         ]
 
     def _sections(self, findings: Findings, kind: str) -> Iterator[Section]:
@@ -305,12 +307,6 @@ def _describe_training(findings: Findings, name: str) -> str:
 _TRAININGS: Mapping[str, Callable[[Findings], object]] = {
     f"{name}_settings": partial(_describe_training, name=name) for name in ("training", "seeding", "adapting")
 }
-
-
-def _jobs(findings: Findings) -> Rows:
-    """Every job with its state, its time and its training tokens."""
-    columns = {"job": "title", "state": "state", "seconds": "seconds", "tokens at most": "tokens"}
-    return [{name: job[field_name] for name, field_name in columns.items()} for job in findings["jobs"]]
 
 
 def matrix(corner: str, down: Iterable[str], across: Iterable[str], cells: Iterable[Sequence[object]]) -> Rows:

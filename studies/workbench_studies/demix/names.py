@@ -111,13 +111,6 @@ class DemixRun(Run):
         """The DEMix mixture trained without a domain (–Domain, table 7)."""
         return self.mixture(f"no-{domain}")
 
-    def names(self, novel: Sequence[str], removed: Sequence[str], interleaves: bool = False) -> list[str]:
-        """Everything that is made under a name of its own; experts of a mixture are called after it."""
-        mixtures = [self.mixture(method) for method in METHODS]
-        adapted = [name(one) for one in novel for name in (self.added, self.adapted)]
-        interleaved = [self.interleaved] if interleaves else []
-        return [self.seed_model, *mixtures, *adapted, *map(self.without, removed), *interleaved]
-
 
 def own(mixture: str, domain: str) -> str:
     """A mixture's expert of a domain."""
@@ -176,5 +169,9 @@ class ReplicateDemix(Replicate):
         return ["--removed", ",".join(self.removed)] if self.removed else []
 
     def names(self) -> list[str]:
-        interleaves = self.budget.interleaved_every is not None
-        return [name for run in self.runs for name in run.names(self.novel, self.removed, interleaves)]
+        made = []
+        for run in self.runs:
+            made += [run.seed_model, *map(run.mixture, METHODS)]
+            made += [name(novel) for novel in self.novel for name in (run.added, run.adapted)]
+            made += [*map(run.without, self.removed), *([run.interleaved] if self.budget.interleaved_every else [])]
+        return made

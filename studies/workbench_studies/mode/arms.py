@@ -127,11 +127,6 @@ class ModeRun(Run):
         mixture = self.backbone if arm == BACKBONE else self.mixture(arm)
         return f"{mixture}/{own.get(arm.method, mode)}"
 
-    def names(self, arms: Sequence[Arm]) -> list[str]:
-        """Everything that is made under a name of its own."""
-        own = [self.seed_model, self.backbone] if self.of_backbone == self else []
-        return [*own, *map(self.mixture, arms)]
-
 
 def roles(domains: Sequence[str], targets: Sequence[str] = (), retention: str = "") -> dict[str, Any]:
     """What is adapted to, and what must be retained: unless named, the first domain, and as targets the next two."""
@@ -231,7 +226,11 @@ class Arms:
     @property
     def groups(self) -> Mapping[Group, list[Arm]]:
         """Every arm once, in the first group that needs it; the most telling ones come first."""
-        nested = {"rates": self.by_rate, "sequences": self.by_sequences, "mixture": self.by_mixture}
+        nested: dict[str, Mapping[str, Mapping[Any, Arm]]] = {
+            "rates": self.by_rate,
+            "sequences": self.by_sequences,
+            "mixture": self.by_mixture,
+        }
         listed = {name: [arm for of in each.values() for arm in of.values()] for name, each in nested.items()}
         groups: dict[Group, list[Arm]] = {
             "table 1": [*self.singles.values(), *self.table_1.values(), self.copied],
@@ -305,4 +304,6 @@ class ReplicateMode(Replicate):
         return ["--targets", ",".join(self.targets), "--retention", self.retention]
 
     def names(self) -> list[str]:
-        return [name for run in self.runs for name in run.names(Arms(self.budget).every)]
+        backbones = [run for run in self.runs if run.of_backbone == run]
+        made = [run.mixture(arm) for run in self.runs for arm in Arms(self.budget).every]
+        return [*(name for run in backbones for name in (run.seed_model, run.backbone)), *made]

@@ -16,12 +16,6 @@ ALL = "all"
 _ONE_EXPERT = 3 * 2  # layers of the expert of table 1's third row: what it has more than full fine-tuning is theirs
 
 
-def share_of_backbone(num_layers: int) -> float:
-    """What an expert of so many layers would add to the paper's backbone, as a share of its parameters."""
-    full, one = (PAPER["parameters"][row] for row in ("full", "one"))
-    return float(num_layers / _ONE_EXPERT * (one - full) / full)
-
-
 def findings_of(measured: ModeMeasurements) -> Row:
     """What only this paper's findings have."""
     return {
@@ -197,7 +191,8 @@ def _largest_expert(findings: Findings) -> Iterator[str]:
     if not backbone or not largest["parameters added"]:
         return
     blocks, layers = largest["blocks"], largest["layers in each"]
-    share, theirs = largest["parameters added"] / backbone, share_of_backbone(blocks * layers)
+    full, one = (PAPER["parameters"][row] for row in ("full", "one"))
+    share, theirs = largest["parameters added"] / backbone, blocks * layers / _ONE_EXPERT * (one - full) / full
     if share > 2 * theirs:
         sentence = f"Guess: An expert of {blocks} × {layers} layers adds {100 * share:.0f} % of the backbone's"
         yield f"{sentence} parameters here, and {100 * theirs:.0f} % of the paper's."

@@ -58,8 +58,10 @@ def steps(spec: ReplicateCbtm) -> Iterator[PlanStep]:
     if size.smaller:
         for run in spec.runs[: size.extra_seeds]:
             yield from _train_smaller(spec, run.smaller, size.smaller)
-    for run in spec.runs if spec.tasks else ():
-        yield _classification(spec, run)
+    for run in spec.runs if spec.tasks else ():  # few-shot: the arm of the ablations, Dense and the seed model (§5)
+        others, mixture = [*run.experts(DENSE, spec.domains), run.seed_expert], run.mixture(spec.main)
+        job = Classify(mixture=mixture, path=spec.tasks, experts=others)
+        yield plan_step(run, TASKS, job, f"classify by {mixture}")
 
 
 def _train_seed(spec: ReplicateCbtm, run: CbtmRun) -> PlanStep:
@@ -152,10 +154,3 @@ def _train_smaller(spec: ReplicateCbtm, run: SmallerRun, shape: ModelConfig) -> 
     for arm in spec.smaller_arms:
         yield from _models(spec, run, arm)
         yield scoring(spec, run, run.mixture(arm), spec.everywhere, arm.key)
-
-
-def _classification(spec: ReplicateCbtm, run: CbtmRun) -> PlanStep:
-    """Few-shot classification by the arm of the ablations, by Dense and by the seed model (§5)."""
-    others, mixture = [*run.experts(DENSE, spec.domains), run.seed_expert], run.mixture(spec.main)
-    job = Classify(mixture=mixture, path=spec.tasks, experts=others)
-    return plan_step(run, TASKS, job, f"classify by {mixture}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import time
@@ -100,6 +101,7 @@ def _start_seconds() -> float:
 _PARAMETER_BYTES = 4
 _SCORE_BYTES = 8  # a token's log-likelihood, whether it was right, and its place
 _EXPANDED = 5  # times the size of a compressed file, about
+_COMPRESSED = (".xz", ".gz", ".bz2", ".zst")
 
 
 @dataclass(frozen=True)
@@ -240,11 +242,8 @@ def _disk(spec: Replicate, waiting: Collection[PlanStep], pace: Pace, scored: in
     members = _members(waiting)
     models = sum(members.get(getattr(step.spec, "name", ""), 1) for step in waiting if _training_tokens(step))
     model = _PARAMETER_BYTES * pace.num_parameters
-    imported = [text for text in spec.imports if any(step.spec == text for step in waiting)]
-    texts = sum(_text_bytes(Path(text.path), text.max_bytes) for text in imported)
-    return texts + (models + 3) * model + _SCORE_BYTES * scored
-
-
-def _text_bytes(path: Path, max_bytes: int | None) -> int:
-    size = path.stat().st_size * (_EXPANDED if path.suffix in (".xz", ".gz", ".bz2", ".zst") else 1)
-    return size if max_bytes is None else min(size, max_bytes)
+    texts = 0.0
+    for text in (one for one in spec.imports if any(step.spec == one for step in waiting)):
+        path, most = Path(text.path), math.inf if text.max_bytes is None else text.max_bytes
+        texts += min(most, path.stat().st_size * (_EXPANDED if path.suffix in _COMPRESSED else 1))
+    return int(texts) + (models + 3) * model + _SCORE_BYTES * scored

@@ -47,7 +47,16 @@ def with_todays_marks(findings: Row) -> dict[str, Any]:
     if "readings" in findings:
         result["readings"] = read
     if "sentences" in findings:
-        result["sentences"] = [_with_marks(sentence, claims) for sentence in findings["sentences"]]
+        today = {claim_name(claim): claim["mark"] for claim in claims}
+        result["sentences"] = [
+            {
+                **sentence,
+                "judged_by": [
+                    {**one, "mark": today.get(claim_name(one), one["mark"])} for one in sentence["judged_by"]
+                ],
+            }
+            for sentence in findings["sentences"]
+        ]
     if "calibrated" in findings:
         against = [_compare_again(row) for row in findings["calibrated"].get("against", ())]
         result["calibrated"] = {**findings["calibrated"], "against": against}
@@ -160,12 +169,6 @@ def _with_readings(claim: Row, read: Sequence[Row]) -> Row:
     if read and not both and claim["where"] in READ_AS_PAPER:
         both = {evidence_of(read[0]["reading"]): claim["mark"]}
     return {**claim, "by_evidence": both} if both and claim["value"] is not None else claim
-
-
-def _with_marks(sentence: Row, claims: Sequence[Row]) -> Row:
-    marks = {claim_name(claim): claim["mark"] for claim in claims}
-    judged_by = [{**claim, "mark": marks.get(claim_name(claim), claim["mark"])} for claim in sentence["judged_by"]]
-    return {**sentence, "judged_by": judged_by}
 
 
 def _compare_again(row: Row) -> Row:
