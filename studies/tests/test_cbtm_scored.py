@@ -32,8 +32,7 @@ from workbench_studies.cbtm.names import (
     balanced,
     sparse,
 )
-from workbench_studies.core.findings import text_rows
-from workbench_studies.core.measurements import Loaded, ScoreKey, Stored, best_expert
+from workbench_studies.core.measurements import Loaded, ScoreKey, Stored, best_expert, text_rows
 
 TEST, DEV = COUNTS.values()
 SIZE = replace(

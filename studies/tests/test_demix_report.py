@@ -13,13 +13,13 @@ from engine.statistics.estimates import Estimate, Loss
 from studies.tests.demix_worlds import DOMAINS, NOVEL, belief_of, calibration, evidence_of
 from studies.tests.made_up_losses import losses_of
 from workbench_studies.core.averages import Place
-from workbench_studies.core.findings import Circumstances, JobFacts, summary
 from workbench_studies.core.measurements import Fit, side_of
 from workbench_studies.core.report import not_reproduced
+from workbench_studies.core.verdicts import summary
 from workbench_studies.demix.measurements import Curve
 from workbench_studies.demix.names import CALIBRATED, CODE, GRID, PAPER, READINGS, SIZES, System, system
 from workbench_studies.demix.report import REPORT, few_tokens, reasons, tokens_of_a_target
-from workbench_studies.papers.catalog import DEMIX
+from workbench_studies.papers.catalog import DEMIX, Circumstances, JobFacts
 from workbench_studies.papers.report_pages import charts, markdown, page
 from workbench_studies.papers.todays_rule import with_todays_marks
 

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from studies.tests.mode_worlds import ROWS, SIZE, Accuracies, as_printed, evidence_of, hits_of
-from workbench_studies.core.findings import Circumstances, JobFacts
 from workbench_studies.core.report import not_reproduced, with_interval
 from workbench_studies.mode.arms import Arm, Arms
 from workbench_studies.mode.charts import _who_leads
 from workbench_studies.mode.claims import ModeMeasurements
 from workbench_studies.mode.report import REPORT, describe_best, reasons
-from workbench_studies.papers.catalog import MODE
+from workbench_studies.papers.catalog import MODE, Circumstances, JobFacts
 from workbench_studies.papers.report_pages import charts, markdown, page
 
 TOKENS = {"training_tokens": 2_400_000, "seeding_tokens": 5_000_000}

@@ -19,7 +19,7 @@ from workbench_studies.core.drawing import (
     heatmap,
     ratio_heatmap,
 )
-from workbench_studies.core.findings import Findings
+from workbench_studies.core.verdicts import Findings
 
 _DENSE = "1 clusters"
 

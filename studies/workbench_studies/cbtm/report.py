@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
-from workbench_studies.core.findings import Findings
 from workbench_studies.core.report import Report, Rows, amount, matrix
 from workbench_studies.core.spec import read_table
+from workbench_studies.core.verdicts import Findings
 
 
 def describe_best(findings: Findings) -> str:

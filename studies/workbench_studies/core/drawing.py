@@ -18,9 +18,8 @@ import plotly.graph_objects as go
 from workbench.formatting.chart_template import Better, CaptionedChart, heat_scale, new_figure
 from workbench.formatting.number_format import label
 from workbench.formatting.palette import COLOURS, as_text, colour_bar, logs
-from workbench_studies.core.findings import Findings
 from workbench_studies.core.report import Claims, claim_name, format_marks, with_interval
-from workbench_studies.core.verdicts import todays_mark
+from workbench_studies.core.verdicts import Findings, todays_mark
 
 Rows = list[dict[str, Any]]
 

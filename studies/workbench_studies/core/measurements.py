@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from engine.files import ArtifactRef
 from engine.mixing.evidence import AnyEvidence, EvidenceRule
 from engine.statistics.estimates import NUM_DRAWS, Estimate, Ints, Loss
@@ -97,6 +99,19 @@ class Measurements:
         """The average without its interval."""
         return self.value(system, domains)
 
+    def text_rows(self) -> list[Row]:
+        """How much of each domain's text was scored, and of how many documents."""
+        return [
+            {
+                "text": domain,
+                "test tokens": max((int(loss.tokens_N.sum()) for loss in tests), default=None),
+                "test documents": max((num_documents(loss.documents_N) for loss in tests), default=None),
+                "blocks behind a cached prior": self.prior_blocks.get(domain),
+            }
+            for domain in self.subject.everywhere
+            for tests in [[loss for (_, _, text), loss in self.losses.items() if text == domain]]
+        ]
+
     def by_domain(
         self, domains: Sequence[str], systems: Mapping[str, Any], *, with_role: bool = False
     ) -> list[dict[str, Any]]:
@@ -107,6 +122,10 @@ class Measurements:
             | {name: self.value_of(system, [domain]) for name, system in systems.items()}
             for domain in domains
         ]
+
+
+def num_documents(documents_N: Ints) -> int:
+    return len(np.unique(documents_N))
 
 
 class Loaded(NamedTuple):

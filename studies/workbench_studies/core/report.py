@@ -8,9 +8,18 @@ from functools import partial
 from typing import Any
 
 from engine.statistics.estimates import LEVEL, NUM_DRAWS
-from workbench_studies.core.findings import Findings, cautions, not_done, summary
 from workbench_studies.core.spec import ENOUGH_DOCUMENTS, SMOKE, read_table
-from workbench_studies.core.verdicts import CONTRADICTED, ONE_SEED, UNDECIDED, UNTESTABLE, todays_mark
+from workbench_studies.core.verdicts import (
+    CONTRADICTED,
+    ONE_SEED,
+    UNDECIDED,
+    UNTESTABLE,
+    Findings,
+    cautions,
+    not_done,
+    summary,
+    todays_mark,
+)
 
 TEXTS = read_table(__file__, "texts")
 Rows = Sequence[Mapping[str, Any]]

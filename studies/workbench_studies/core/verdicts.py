@@ -10,6 +10,7 @@ single seed is flagged *one seed*, whatever its mark: its interval knows nothing
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -28,7 +29,10 @@ UNTESTABLE: Mark = "not testable here"
 MARKS: tuple[Mark, ...] = (REPRODUCED, WEAKER, IMPLIED, CONTRADICTED, UNDECIDED, UNTESTABLE)
 ONE_SEED = "one seed"  # flag beside a mark
 FLOOR = "A floor: "  # begins the reason where numbers exist and say nothing
+Findings = Mapping[str, Any]  # of a replication, as its report stores them
 NEAR_CHANCE = 5.0  # percentage points: an accuracy that is no farther above chance says nothing
+# The kinds that write reports, for findings that were stored before `JobFacts.writes_report`. A new kind sets that.
+_OLD_REPORT_KINDS = ("replicate", "replicate-demix", "replicate-cbtm", "replicate-mode")
 NO_SCORES = "Some of its scores are missing: the table of jobs shows which jobs are not done."
 
 
@@ -146,3 +150,58 @@ def todays_mark(claim: Mapping[str, Any]) -> Mark:
     # The first reports have neither this field nor the border that would decide it: only their sentence says it.
     is_undecided = claim.get("is_undecided", str(claim.get("why")).startswith("Undecided"))
     return UNDECIDED if is_undecided else CONTRADICTED
+
+
+# what a reader of stored findings must know -----------------------------------------------------------
+
+
+def summary(findings: Findings) -> str:
+    """`9 of 24 claims reproduced, 5 contradicted, 3 undecided, 7 not testable here. 3 jobs are not done: 1 failed, …`
+
+    Between them stands how many came out only as a weaker claim and how many could not have come out otherwise, where
+    some did; after them how many rest on one seed.
+    """
+    marks = findings["marks"]
+    rest = ", ".join(f"{marks.get(mark, 0)} {mark}" for mark in MARKS[1:] if mark not in _RARE or marks.get(mark))
+    sentence = f"{marks[REPRODUCED]} of {sum(marks.values())} claims {REPRODUCED}, {rest}."
+    if single := sum(claim.get("is_one_seed", False) for claim in findings["claims"]):
+        sentence += f" {single} rest{'s' if single == 1 else ''} on {ONE_SEED}."
+    if open_jobs := not_done(findings):
+        states = Counter(job["state"] for job in open_jobs)
+        how = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+        sentence += f" {len(open_jobs)} job{' is' if len(open_jobs) == 1 else 's are'} not done: {how}."
+    return sentence
+
+
+_RARE = (WEAKER, IMPLIED)
+
+
+def cautions(findings: Findings) -> list[str]:
+    """What a reader of the marks must know: how the posterior is read, and where a setting is not the paper's.
+
+    `24 of these claims depend on how the posterior is read: with prefix, …, 5 reproduced, 9 contradicted; …`
+    """
+    read = [both for claim in findings["claims"] if len(both := claim.get("by_evidence", {})) > 1]
+    settings = [words] if (words := findings.get("setting")) else []
+    if not read:
+        return settings
+    counts = {name: Counter(marks[name] for marks in read) for name in read[0]}
+    shown = {
+        name: [f"{of[mark]} {mark}" for mark in (REPRODUCED, IMPLIED, CONTRADICTED) if of[mark] or mark != IMPLIED]
+        for name, of in counts.items()
+    }
+    listed, (first, second) = [f"with {name} {', '.join(marks)}" for name, marks in shown.items()], counts
+    sentence = (
+        f"{len(read)} of these claims depend on how the posterior is read, by the paper's text ({first}) or as its "
+        f"released code does ({second}): {'; '.join(listed)}."
+    )
+    return [sentence, *settings]
+
+
+def not_done(findings: Findings) -> list[Mapping[str, Any]]:
+    """The jobs that were not done when the report was written, without the report's own."""
+    return [
+        job
+        for job in findings["jobs"]
+        if job["state"] != "done" and not job.get("writes_report", job["kind"] in _OLD_REPORT_KINDS)
+    ]

@@ -21,7 +21,7 @@ from workbench_studies.core.drawing import (
     logarithmic,
     ratio_heatmap,
 )
-from workbench_studies.core.findings import Findings
+from workbench_studies.core.verdicts import Findings
 from workbench_studies.demix.measurements import SETTLED, STABLE_AFTER
 from workbench_studies.demix.report import describe_changes, describe_crossing
 

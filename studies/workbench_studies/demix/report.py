@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from workbench_studies.core.findings import Findings
 from workbench_studies.core.report import Report, Rows, amount, each_seed, join_names, matrix, with_interval
 from workbench_studies.core.spec import read_table
-from workbench_studies.core.verdicts import CONTRADICTED, REPRODUCED, UNDECIDED
+from workbench_studies.core.verdicts import CONTRADICTED, REPRODUCED, UNDECIDED, Findings
 from workbench_studies.demix.names import CODE, PAPER, PRINTED, READINGS, WORDS
 from workbench_studies.demix.tables import NOVEL, TRAINING
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from workbench_studies.core.averages import Row, interval_columns
-from workbench_studies.core.findings import num_documents, text_rows
-from workbench_studies.core.measurements import comparison, fit_row
+from workbench_studies.core.measurements import comparison, fit_row, num_documents
 from workbench_studies.demix.claims import judge
 from workbench_studies.demix.measurements import (
     Belief,
@@ -57,7 +56,7 @@ def findings_of(
         "removed": list(measured.subject.removed),
         "texts": [
             row | {"dev documents": max((num_documents(one.documents_N) for one in beliefs), default=None)}
-            for row in text_rows(measured)
+            for row in measured.text_rows()
             for beliefs in [measured.beliefs_on(row["text"])]
         ],
         "readings": [

@@ -24,9 +24,9 @@ from workbench.registry.reports import get_report
 from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
-from workbench_studies.core.findings import Findings, cautions, summary
 from workbench_studies.core.report import compare, format_marks, summarize_comparison, with_interval
 from workbench_studies.core.spec import ENOUGH_DOCUMENTS, SIZE, Replicate, SizeName
+from workbench_studies.core.verdicts import Findings, cautions, summary
 from workbench_studies.mode.arms import roles
 from workbench_studies.papers.catalog import plan
 from workbench_studies.papers.forecast import ReplicationForecast

@@ -29,9 +29,9 @@ from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 from workbench_studies.core.drawing import explain_forest, forest
-from workbench_studies.core.findings import cautions, summary
 from workbench_studies.core.report import claim_rows
 from workbench_studies.core.spec import SEEDS, Replicate, SizeName
+from workbench_studies.core.verdicts import cautions, summary
 from workbench_studies.front.screens import PAGE
 from workbench_studies.papers.catalog import PAPERS, Paper, plan
 from workbench_studies.papers.report_pages import charts

@@ -226,20 +226,18 @@ class Arms:
     @property
     def groups(self) -> Mapping[Group, list[Arm]]:
         """Every arm once, in the first group that needs it; the most telling ones come first."""
-        nested: dict[str, Mapping[str, Mapping[Any, Arm]]] = {
-            "rates": self.by_rate,
-            "sequences": self.by_sequences,
-            "mixture": self.by_mixture,
-        }
-        listed = {name: [arm for of in each.values() for arm in of.values()] for name, each in nested.items()}
+
+        def listed(nested: Mapping[str, Mapping[Any, Arm]]) -> list[Arm]:
+            return [arm for of in nested.values() for arm in of.values()]
+
         groups: dict[Group, list[Arm]] = {
             "table 1": [*self.singles.values(), *self.table_1.values(), self.copied],
             "steps": list(self.longer.values()),
-            "rates": listed["rates"],
+            "rates": listed(self.by_rate),
             "table 2": [*self.by_rank.values(), *self.in_more_layers.values()],
             "table 3": list(self.by_shape.values()),
-            "figure 3": [*self.by_layers.values(), *listed["sequences"]],
-            "figure 5": listed["mixture"],
+            "figure 3": [*self.by_layers.values(), *listed(self.by_sequences)],
+            "figure 5": listed(self.by_mixture),
         }
         first: dict[Arm, Group] = {}
         for group, arms in groups.items():

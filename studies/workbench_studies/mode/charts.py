@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 
 from workbench.formatting.number_format import label
 from workbench_studies.core.drawing import Draw, Drawn, Rows, add_lines, colour, figure, group_rows
-from workbench_studies.core.findings import Findings
 from workbench_studies.core.report import join_names
+from workbench_studies.core.verdicts import Findings
 from workbench_studies.mode.arms import Arm
 from workbench_studies.mode.report import ALL, describe_leader, on
 

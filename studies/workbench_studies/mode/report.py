@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from workbench_studies.core.averages import Row, interval_columns
-from workbench_studies.core.findings import Findings
 from workbench_studies.core.report import Report, amount
 from workbench_studies.core.spec import read_table
+from workbench_studies.core.verdicts import Findings
 from workbench_studies.mode.arms import BACKBONE, PAPER, TABLE_3, Arm, Arms
 from workbench_studies.mode.claims import ModeMeasurements
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench_studies.core.findings import Findings, cautions
 from workbench_studies.core.report import (
     claim_name,
     count_seeds,
@@ -18,7 +17,7 @@ from workbench_studies.core.report import (
     with_interval,
 )
 from workbench_studies.core.spec import SMOKE, TOO_SHORT
-from workbench_studies.core.verdicts import MARKS
+from workbench_studies.core.verdicts import MARKS, Findings, cautions
 from workbench_studies.papers.catalog import DEMIX, PAPERS, paper_of
 from workbench_studies.papers.report_pages import markdown, page
 from workbench_studies.papers.todays_rule import with_todays_marks

@@ -15,8 +15,8 @@ from jinja2 import Environment
 
 from workbench.formatting.chart_template import CaptionedChart
 from workbench_studies.core.drawing import FOREST, Draw, explain_forest, forest, forest_text, look_of
-from workbench_studies.core.findings import Findings
 from workbench_studies.core.report import Cell, Section, format_cell
+from workbench_studies.core.verdicts import Findings
 from workbench_studies.papers.catalog import paper_of
 
 CLAIMS = "Claims"  # the title of their section

@@ -35,14 +35,14 @@ from workbench.store.artifacts import register_artifact
 from workbench.store.storage import Storage
 from workbench_studies.cbtm.measurements import CbtmMeasurements, Grouping
 from workbench_studies.cbtm.names import MOE, ReplicateCbtm
-from workbench_studies.core.findings import Circumstances, JobFacts, summary
 from workbench_studies.core.measurements import Scores, Stored
 from workbench_studies.core.spec import Replicate, tokens_of_update, tokens_per_step
+from workbench_studies.core.verdicts import summary
 from workbench_studies.demix.measurements import Curve, DemixMeasurements, TrainedModel
 from workbench_studies.demix.names import METHODS, ReplicateDemix
 from workbench_studies.mode.arms import ReplicateMode
 from workbench_studies.mode.claims import ModeMeasurements
-from workbench_studies.papers.catalog import PAPERS, paper_of, plan
+from workbench_studies.papers.catalog import PAPERS, Circumstances, JobFacts, paper_of, plan
 from workbench_studies.papers.cbtm_plan import TASKS
 from workbench_studies.papers.report_pages import markdown, page
 from workbench_studies.papers.todays_rule import with_todays_marks
