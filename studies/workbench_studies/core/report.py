@@ -42,16 +42,6 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A cell that leads to a section (`link`, its title), can be linked to (`anchor`), or quotes text as it is."""
-
-    text: str
-    link: str = ""
-    anchor: str = ""
-    is_quoted: bool = False
-
-
-@dataclass(frozen=True)
 class Report:
     """A paper's report: what its `report.toml` declares, and what only code can say.
 
@@ -328,8 +318,6 @@ def format_cell(value: object) -> str:
     """A value as the report prints it."""
     if value is None or value == "":
         return "—"
-    if isinstance(value, Cell):
-        return value.text
     if isinstance(value, float):
         return f"{value:,.2f}"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -6,7 +6,7 @@ import html
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,23 @@ from jinja2 import Environment
 
 from workbench.formatting.chart_template import CaptionedChart
 from workbench_studies.core.drawing import FOREST, Draw, explain_forest, forest, forest_text, look_of
-from workbench_studies.core.report import Cell, Section, format_cell
+from workbench_studies.core.report import Section, format_cell
 from workbench_studies.core.verdicts import Findings
 from workbench_studies.papers.catalog import paper_of
 
-CLAIMS = "Claims"  # the title of their section
+CLAIMS = "Claims"  # the title of their section, whose rows lead to the section of their table or figure
+QUOTED = "line "  # begins the names of columns with quoted text
 
 
 def outline(findings: Findings) -> list[Section]:
     """The summary, the plot of all claims, the paper's own sections, the text, and how to rerun and cite it."""
     summary, *rest = paper_of(findings).report.sections(findings)
-    linked = [_with_links(section, rest) if section.title == CLAIMS else section for section in rest]
+    own = [
+        replace(section, rows=[{"no.": str(number), **row} for number, row in enumerate(section.rows, 1)])
+        if section.title == CLAIMS
+        else section
+        for section in rest
+    ]
     words, plot = list(summary.words), []
     if findings.get("date"):  # which the first reports do not have
         versions = ", ".join(f"{name} {number}" for name, number in findings["versions"].items())
@@ -33,7 +39,7 @@ def outline(findings: Findings) -> list[Section]:
     if forest(findings) is not None:
         text = forest_text(findings["claims"])
         plot = [Section("All claims in one picture", (explain_forest(findings),), chart=FOREST, text=text)]
-    return [Section(summary.title, tuple(words)), *plot, *linked, *_text(findings), *_again(findings)]
+    return [Section(summary.title, tuple(words)), *plot, *own, *_text(findings), *_again(findings)]
 
 
 def anchor(title: str) -> str:
@@ -42,17 +48,6 @@ def anchor(title: str) -> str:
 
 
 # from a claim to its chart ------------------------------------------------------------------------
-
-
-def _with_links(section: Section, sections: Sequence[Section]) -> Section:
-    """The table of claims with the number of each, and with a link to the section of its table or figure."""
-    rows = [
-        {"no.": Cell(str(number), anchor=f"claim-{number}")}
-        | dict(row)
-        | {"where": Cell(str(row["where"]), link=section_of(str(row["where"]), sections))}
-        for number, row in enumerate(section.rows, 1)
-    ]
-    return Section(section.title, section.words, rows)
 
 
 def section_of(where: str, sections: Sequence[Section]) -> str:
@@ -88,10 +83,7 @@ def _text(findings: Findings) -> Iterator[Section]:
             "documents": sample["documents"],
             "MB": sample["bytes"] / 1e6,
         }
-        | {
-            f"line {number}": Cell(line, is_quoted=True)
-            for number, line in enumerate([*sample["lines"], "", "", ""][: 3 * has_lines], 1)
-        }
+        | {f"{QUOTED}{number}": line for number, line in enumerate([*sample["lines"], "", "", ""][: 3 * has_lines], 1)}
         for sample in samples
     ]
     yield Section("Text", (about,), rows)
@@ -132,7 +124,7 @@ def _differences(name: str, then: Any, now: Any) -> Iterator[tuple[str, Any, Any
 
 def markdown(findings: Findings) -> str:
     """The full report as Markdown."""
-    return _render("report.md.jinja", findings, link_cell=_link_cell, cell=_cell)
+    return _render("report.md.jinja", findings, cell=_markdown_cell)
 
 
 def _render(template: str, findings: Findings, **more: Any) -> str:
@@ -143,27 +135,20 @@ def _render(template: str, findings: Findings, **more: Any) -> str:
         title=paper_of(findings).report_title(findings),
         sections=outline(findings),
         claims=CLAIMS,
+        quoted=QUOTED,
         anchor=anchor,
+        section_of=section_of,
         **more,
     )
 
 
-def _link_cell(value: object) -> str:
-    """A cell with its link; quoted text can end neither its quotes nor its cell, nor become a link."""
-    text = _cell(format_cell(value))
-    if not isinstance(value, Cell) or not value.text:
-        return text
-    if value.is_quoted:
-        quoted = value.text
-        for old, new in (("`", "'"), ("](", "] ("), ("|", "¦"), ("\n", " ")):
-            quoted = quoted.replace(old, new)
-        return f"`{quoted}`"
-    return f"[{text}](#{anchor(value.link)})" if value.link else text
-
-
-def _cell(text: str) -> str:
-    """Text that cannot end its cell or begin a tag."""
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+def _markdown_cell(value: object, link: str = "", *, is_quoted: bool = False) -> str:
+    """A cell with its link, that cannot end its row or begin a tag; quoted text also cannot become a link."""
+    text = format_cell(value)
+    escapes = [("`", "'"), ("](", "] ("), ("|", "¦")] if is_quoted else [("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;")]
+    for old, new in (*escapes, ("\n", " ")):
+        text = text.replace(old, new)
+    return f"`{text}`" if is_quoted else f"[{text}](#{anchor(link)})" if link else text
 
 
 def charts(findings: Findings) -> dict[str, CaptionedChart]:
