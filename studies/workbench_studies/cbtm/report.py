@@ -38,9 +38,6 @@ def _labels(findings: Findings) -> str:
     return f"{shares} Normalised mutual information, by seed: {by_seed}."
 
 
-# tables -------------------------------------------------------------------------------------------
-
-
 def _ratio_rows(findings: Findings) -> Rows:
     ratios = findings["pictures"]["ratios"] or []
     return matrix("expert", map(str, range(len(ratios))), map(str, range(len(ratios))), ratios)

@@ -122,9 +122,6 @@ def _average(measured: CbtmMeasurements, routing: str) -> Any:
     return student_mean([fmean(draw) for draw in zip(*every, strict=True)]) if every else None
 
 
-# tables -------------------------------------------------------------------------------------------
-
-
 def by_variant(measured: CbtmMeasurements) -> list[Row]:
     """Tables 1 and 11: accuracies in %, averaged over tasks, with the paper's average of 16 clusters."""
     first = min(measured.answers, default=0)

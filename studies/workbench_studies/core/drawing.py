@@ -25,7 +25,7 @@ Rows = list[dict[str, Any]]
 
 
 Drawn = tuple[go.Figure, str, Rows]  # a figure with its title and table
-Draw = Callable[[Findings], Drawn | None]  # None without data
+Chart = tuple[Callable[[Findings], Any], Callable[[Findings, Any], Drawn]]  # its data, and how they are drawn if any
 
 
 def figure(x: str, y: str, height: int = 420, better: Better | None = None) -> go.Figure:

@@ -124,11 +124,11 @@ class _DemixText(ScoredText):
 
         equal = [1.0] * len(test.logprobs_EX)
         self.keep(System("average"), self.mixed(FixedGate(equal), test))
-        rules: dict[Reading, AnyEvidence] = {one: one.evidence for one in READINGS if one.evidence != "calibrated"}
+        read = [*READINGS, *GRID.values()]
+        rules: dict[Reading, AnyEvidence] = {one: one.evidence for one in read if one.evidence != "calibrated"}
         if fitted := self.measured.fits.get(self.run.seed):
             rules[CALIBRATED] = fitted.rule
-        grid = {one: one.evidence for one in GRID.values() if one.evidence != "calibrated"}
-        for reading, rule in {**rules, **grid}.items():
+        for reading, rule in rules.items():
             updating = UpdatingGate(
                 equal, rule, newest_weight=reading.newest_weight, update_every=self.subject.budget.block_size
             )

@@ -105,9 +105,6 @@ def _ours(measured: DemixMeasurements) -> Row:
     }
 
 
-# tables -------------------------------------------------------------------------------------------
-
-
 def _averages(measured: DemixMeasurements) -> dict[str, list[Row]]:
     """Tables of averages over domains, with their intervals; the paper's are by the size of its models."""
     subject, average, sizes = measured.subject, measured.average, PRINTED["sizes"]

@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from workbench.formatting.number_format import label
-from workbench_studies.core.drawing import Draw, Drawn, Rows, add_lines, colour, figure, group_rows
+from workbench_studies.core.drawing import Chart, Drawn, Rows, add_lines, colour, figure, group_rows
 from workbench_studies.core.report import join_names
 from workbench_studies.core.verdicts import Findings
 from workbench_studies.mode.arms import Arm
@@ -21,12 +21,9 @@ _SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", 
 _BELOW = {"orientation": "h", "y": -0.25, "yanchor": "top", "x": 0}
 
 
-def _methods(findings: Findings) -> Drawn | None:
+def _methods(findings: Findings, rows: Rows) -> Drawn:
     """Learning vs. forgetting: up and to the right is better."""
     first, second, kept = (on(one) for one in (*findings["targets"], findings["retention"]))
-    rows = _rows_with(findings, "1", first, second, kept)
-    if not rows:
-        return None
     drawn = figure(f"mean of both targets: {_ACCURACY}", f"{label(findings['retention'])}: {_ACCURACY}", height=560)
     for row, look in zip(rows, _looks(range(len(rows)), 12), strict=True):
         mean = (row[first] + row[second]) / 2
@@ -34,12 +31,12 @@ def _methods(findings: Findings) -> Drawn | None:
     return drawn.update_layout(legend=_BELOW), describe_leader(findings), rows
 
 
-def _parameters(findings: Findings) -> Drawn | None:
+def _parameter_rows(findings: Findings) -> Rows:
+    return [row for row in _rows_with(findings, "parameters", on(findings["targets"][1])) if row["parameters added"]]
+
+
+def _parameters(findings: Findings, rows: Rows) -> Drawn:
     target = findings["targets"][1]
-    rows = _rows_with(findings, "parameters", on(target))
-    rows = [row for row in rows if row["parameters added"]]
-    if not rows:
-        return None
     drawn = _lines(rows, "parameters added", on(target), "method", f"{label(target)}: {_ACCURACY}")
     drawn.update_xaxes(type="log", tickvals=_TICKS, tickformat="~s")
     best = max(rows, key=lambda row: row[on(target)])
@@ -49,21 +46,15 @@ def _parameters(findings: Findings) -> Drawn | None:
 _TICKS = [digit * 10**power for power in range(2, 13) for digit in (1, 2, 5)]  # parameters
 
 
-def _sequences(findings: Findings) -> Drawn | None:
+def _sequences(findings: Findings, rows: Rows) -> Drawn:
     target = findings["targets"][1]
-    rows = _rows_with(findings, "sequences", on(target))
-    if not rows:
-        return None
     drawn = _lines(rows, "sequences", on(target), "method", f"{label(target)}: {_ACCURACY}")
     _set_amounts(drawn, {row["sequences"] for row in rows}, f"training sequences of {label(target)}")
     data = {(row["method"], row["sequences"]): row[on(target)] for row in rows}
     return drawn, _who_leads(data, "MoDE", "LoRA", "training sequences"), rows
 
 
-def _mixture(findings: Findings) -> Drawn | None:
-    rows = _rows_with(findings, "mixture", "average")
-    if not rows:
-        return None
+def _mixture(findings: Findings, rows: Rows) -> Drawn:
     in_table_1, amounts = [row["model"] for row in findings["tables"]["1"]], {row["sequences of each"] for row in rows}
     drawn = _lines(rows, "sequences of each", "average", "model", f"average {_ACCURACY}", in_table_1)
     _set_amounts(drawn, amounts, "mixed training sequences of each target")
@@ -124,9 +115,9 @@ def _looks(places: Iterable[int], size: int) -> list[dict[str, Any]]:
     ]
 
 
-CHARTS: Mapping[str, Draw] = {
-    "methods": _methods,
-    "parameters": _parameters,
-    "sequences": _sequences,
-    "mixture": _mixture,
+CHARTS: Mapping[str, Chart] = {
+    "methods": (lambda of: _rows_with(of, "1", *map(on, (*of["targets"], of["retention"]))), _methods),
+    "parameters": (_parameter_rows, _parameters),
+    "sequences": (lambda of: _rows_with(of, "sequences", on(of["targets"][1])), _sequences),
+    "mixture": (lambda of: _rows_with(of, "mixture", "average"), _mixture),
 }

@@ -165,9 +165,6 @@ def _stand_ins(theirs: tuple[int, int], ours: tuple[int, int]) -> str:
     return "" if ours == theirs else f"; here {ours[0]} and {ours[1]} stand in for them"
 
 
-# tests --------------------------------------------------------------------------------------------
-
-
 def is_alike(case: ModeCase, claim: Claim, options: Options) -> Verdict:
     """Two models differ by less than a border, whichever way."""
     measured, (other, arm, domains) = case.measured, systems_of(case, options)

@@ -95,9 +95,6 @@ def _by_amount(measured: ModeMeasurements) -> dict[str, list[Row]]:
     }
 
 
-# columns ------------------------------------------------------------------------------------------
-
-
 def on(domain: str) -> str:
     """The column of accuracies on a domain: no domain's name can be another column's."""
     return f"on {domain}"

@@ -14,7 +14,7 @@ from typing import Any
 from jinja2 import Environment
 
 from workbench.formatting.chart_template import CaptionedChart
-from workbench_studies.core.drawing import FOREST, Draw, explain_forest, forest, forest_text, look_of
+from workbench_studies.core.drawing import FOREST, Chart, explain_forest, forest, forest_text, look_of
 from workbench_studies.core.report import Section, format_cell
 from workbench_studies.core.verdicts import Findings
 from workbench_studies.papers.catalog import paper_of
@@ -154,8 +154,8 @@ def _markdown_cell(value: object, link: str = "", *, is_quoted: bool = False) ->
 def charts(findings: Findings) -> dict[str, CaptionedChart]:
     """Every chart with data, by name."""
     words = paper_of(findings).report.declared["charts"]
-    draws: Mapping[str, Draw] = import_module(f"workbench_studies.{findings['paper']}.charts").CHARTS
-    drawn = {name: chart for name, draw in draws.items() if (chart := draw(findings))}
+    known: Mapping[str, Chart] = import_module(f"workbench_studies.{findings['paper']}.charts").CHARTS
+    drawn = {name: draw(findings, data) for name, (select, draw) in known.items() if (data := select(findings))}
     return {name: CaptionedChart(chart, title, words[name], rows) for name, (chart, title, rows) in drawn.items()}
 
 
