@@ -74,8 +74,8 @@ def distances(tmp_path: Path) -> dict[DistanceKey, Stored]:
 
 
 def measured(scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]) -> CbtmMeasurements:
-    into = CbtmMeasurements(SUBJECT)
-    assert len(list(into.measure(scores, distances))) == 3 + 4
+    into = CbtmMeasurements(SUBJECT, distances=distances)
+    assert len(list(into.measure(scores))) == 3 + 4
     return into
 
 

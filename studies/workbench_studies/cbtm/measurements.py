@@ -75,6 +75,7 @@ class CbtmMeasurements(Measurements):
     updates: dict[tuple[int, str], Sequence[float]] = field(default_factory=dict)  # by seed and arm: seconds by model
     fits: dict[int, Fit] = field(default_factory=dict)  # of the main arm; only where dev text allows
     answers: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    distances: dict[DistanceKey, Stored] = field(default_factory=dict)
 
     def groupings_of(self, arm: Arm) -> dict[int, Grouping]:
         """The clustering of an arm of every seed that has it, by seed."""
@@ -90,7 +91,7 @@ class CbtmMeasurements(Measurements):
         values = [self.value(one, domains) for one in (lower, higher)]
         return " against ".join(f"{value:.2f}" for value in values if value is not None)
 
-    def measure(self, scores: Scores, distances: Mapping[DistanceKey, Stored]) -> Iterator[str]:
+    def measure(self, scores: Scores) -> Iterator[str]:
         """Adds what the scores give; says after each seed and text where it is."""
         subject = self.subject
         for run in subject.runs:
@@ -100,7 +101,7 @@ class CbtmMeasurements(Measurements):
                 self.fits[run.seed] = fitted
             homes = run.domains(subject.main, subject.domains)
             for domain in (*subject.everywhere, *homes):
-                text = _CbtmText(self, run, domain, scores, distances)
+                text = _CbtmText(self, run, domain, scores)
                 if domain in homes:
                     text.measure_home()
                 else:
@@ -144,13 +145,11 @@ def few_smaller(arm: Arm) -> int:
     return max(1, arm.num_models // FEW_SMALLER)
 
 
-@dataclass(frozen=True)
 class _CbtmText(ScoredText):
     """The scores of one text and its distances to the clusters, under the models of one seed."""
 
     measured: CbtmMeasurements
     run: CbtmRun
-    distances: Mapping[DistanceKey, Stored]
 
     def measure(self) -> None:
         """Adds every loss that the stored scores give."""
@@ -214,7 +213,7 @@ class _CbtmText(ScoredText):
         """The distances of this text to an arm's clusters; None unless they are of the tokens that were scored."""
         from engine.clusters.distances import open_distances
 
-        stored = self.distances.get((self.run.clustering(arm), self.domain))
+        stored = self.measured.distances.get((self.run.clustering(arm), self.domain))
         if stored is None or stored.num_tokens != test.logprobs_EX.shape[1]:
             return None
         return open_distances(stored.kept.folder)

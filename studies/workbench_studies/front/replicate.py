@@ -29,7 +29,7 @@ def _option(kind: Any, default: Any, help: str, *flags: str, **more: Any) -> _Op
     return Annotated[kind, typer.Option(*flags, help=help, **more)], default
 
 
-def _field(spec: type[Replicate], name: str, kind: Any, default: Any, help: str = "", **more: Any) -> _Option:
+def _field(spec: type[Any], name: str, kind: Any, default: Any, help: str = "", **more: Any) -> _Option:
     """The option for a field of a spec, with its description."""
     return _option(kind, default, f"{spec.model_fields[name].description}{help}", **more)
 
