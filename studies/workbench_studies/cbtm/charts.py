@@ -23,10 +23,10 @@ from workbench_studies.core.drawing import (
 from workbench_studies.core.verdicts import Findings
 
 _DENSE = "1 clusters"
-Title = Callable[[Findings, Mapping[str, Rows]], str]
+_Title = Callable[[Findings, Mapping[str, Rows]], str]
 
 
-def _lines(name: str, title: Title, findings: Findings, rows: Rows) -> Drawn:
+def _lines(name: str, title: _Title, findings: Findings, rows: Rows) -> Drawn:
     """A chart as `report.toml` declares it: perplexity with intervals by a column, one line for each name."""
     declared = REPORT.declared["lines"][name]
     x, lines = declared["x"], group_rows(rows, declared["name"])
@@ -123,7 +123,7 @@ def _sizes(_: Findings, sizes: Mapping[str, list[list[int]]]) -> Drawn:
     return drawn, title, rows
 
 
-_TITLES: Mapping[str, Title] = {
+_TITLES: Mapping[str, _Title] = {
     "clusters": lambda findings, _: describe_best(findings),
     "active": _active_title,
     "upcycled": partial(_last_values, "With the most tokens"),

@@ -180,10 +180,10 @@ class Arms:
     """Every arm of a size but the backbone, by table and figure."""
 
     def __init__(self, size: ModeSize) -> None:
-        def adapted(**changes: Any) -> Arm:
+        def lora(**changes: Any) -> Arm:
             return Arm("lora", on="second", lora=replace(size.lora, **changes))
 
-        def expert(**changes: Any) -> Arm:
+        def mode(**changes: Any) -> Arm:
             return Arm("mode", on="second", shape=replace(size.mode, **changes))
 
         self.singles = {on: Arm("mode", on=on, shape=size.mode) for on in STAGE_1}  # the experts of stage 1
@@ -207,16 +207,16 @@ class Arms:
         }
         scale = size.lora.alpha / size.lora.rank  # of the change, alike for every rank
         ranks = sorted({*size.ranks, size.lora.rank})
-        self.by_rank = {rank: adapted(rank=rank, alpha=scale * rank) for rank in ranks}  # table 2
+        self.by_rank = {rank: lora(rank=rank, alpha=scale * rank) for rank in ranks}  # table 2
         self.in_more_layers = {  # table 2: feed-forward networks, token vectors, or both are changed as well
-            "ffn": adapted(targets="all"),
-            "embeddings": adapted(embeddings=True),
-            "both": adapted(targets="all", embeddings=True),
+            "ffn": lora(targets="all"),
+            "embeddings": lora(embeddings=True),
+            "both": lora(targets="all", embeddings=True),
         }
-        self.by_shape = {cell: expert(num_blocks=cell[0], expert_layers=cell[1]) for cell in size.grid}  # table 3
+        self.by_shape = {cell: mode(num_blocks=cell[0], expert_layers=cell[1]) for cell in size.grid}  # table 3
         layers = sorted({*size.layers, size.mode.expert_layers})
-        self.by_layers = {layer: expert(expert_layers=layer) for layer in layers}  # figure 3, in the same blocks
-        self.by_sequences = {"lora": _on(adapted(), size.sequences), "mode": _on(expert(), size.sequences)}  # figure 3
+        self.by_layers = {layer: mode(expert_layers=layer) for layer in layers}  # figure 3, in the same blocks
+        self.by_sequences = {"lora": _on(lora(), size.sequences), "mode": _on(mode(), size.sequences)}  # figure 3
         self.by_mixture = {  # figure 5; the baselines on the fewest and on all
             row: _on(arm, size.mixed_sequences if arm.is_composed else size.mixed_sequences[:1])
             for row, arm in self.table_1.items()
@@ -227,17 +227,17 @@ class Arms:
     def groups(self) -> Mapping[Group, list[Arm]]:
         """Every arm once, in the first group that needs it; the most telling ones come first."""
 
-        def listed(nested: Mapping[str, Mapping[Any, Arm]]) -> list[Arm]:
+        def flatten(nested: Mapping[str, Mapping[Any, Arm]]) -> list[Arm]:
             return [arm for of in nested.values() for arm in of.values()]
 
         groups: dict[Group, list[Arm]] = {
             "table 1": [*self.singles.values(), *self.table_1.values(), self.copied],
             "steps": list(self.longer.values()),
-            "rates": listed(self.by_rate),
+            "rates": flatten(self.by_rate),
             "table 2": [*self.by_rank.values(), *self.in_more_layers.values()],
             "table 3": list(self.by_shape.values()),
-            "figure 3": [*self.by_layers.values(), *listed(self.by_sequences)],
-            "figure 5": listed(self.by_mixture),
+            "figure 3": [*self.by_layers.values(), *flatten(self.by_sequences)],
+            "figure 5": flatten(self.by_mixture),
         }
         first: dict[Arm, Group] = {}
         for group, arms in groups.items():

@@ -188,8 +188,9 @@ def _largest_expert(findings: Findings) -> Iterator[str]:
     if not backbone or not largest["parameters added"]:
         return
     blocks, layers = largest["blocks"], largest["layers in each"]
-    full, one = (PAPER["parameters"][row] for row in ("full", "one"))
-    share, theirs = largest["parameters added"] / backbone, blocks * layers / _ONE_EXPERT * (one - full) / full
+    full, with_expert = (PAPER["parameters"][row] for row in ("full", "one"))
+    theirs = blocks * layers / _ONE_EXPERT * (with_expert - full) / full
+    share = largest["parameters added"] / backbone
     if share > 2 * theirs:
         sentence = f"Guess: An expert of {blocks} × {layers} layers adds {100 * share:.0f} % of the backbone's"
         yield f"{sentence} parameters here, and {100 * theirs:.0f} % of the paper's."
