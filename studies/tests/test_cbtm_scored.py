@@ -32,7 +32,7 @@ from workbench_studies.cbtm.names import (
     balanced,
     sparse,
 )
-from workbench_studies.core.measurements import Loaded, ScoreKey, Stored, best_expert, text_rows
+from workbench_studies.core.measurements import Loaded, ScoreKey, Stored, best_expert
 
 TEST, DEV = COUNTS.values()
 SIZE = replace(
@@ -156,7 +156,7 @@ def test_the_pieces_of_a_document_are_one_and_full_documents_stay_what_they_are(
     cut = {key: replace(score, wholes_D=np.array([0, 1, 0, 0, 1])) for key, score in scores.items()}
     result = measured(cut, distances)
     assert documents(result) == [0, 0, 1, 1, 0, 0, 0, 0, 1, 1]
-    assert [row["test documents"] for row in text_rows(result)] == [2, 2, 2]
+    assert [row["test documents"] for row in result.text_rows()] == [2, 2, 2]
 
 
 def documents(result: CbtmMeasurements) -> list[int]:
