@@ -100,9 +100,9 @@ def by_chance(trial: int) -> Iterator[Verdict]:
     own = [System(one) for one in ("dense", "dense-balanced", "domain-token", "naive", "average", "interleaved")]
     rest = [system(one, PAPER) for one in ("grown", "minus expert", "minus domain")]
     losses: dict[Place, Loss] = {}
-    alone = [System("alone", domain=one) for one in DOMAINS]
+    singles = [System("alone", domain=one) for one in DOMAINS]
     for domain in (*DOMAINS, *NOVEL):
-        every = [*dict.fromkeys([*own, *modes, *rest, *grown, *alone])]
+        every = [*dict.fromkeys([*own, *modes, *rest, *grown, *singles])]
         losses |= losses_of({one: float(chance.uniform(2.0, 4.0)) for one in every}, [domain], own=0.001)
     overlap = {(one, other): float(chance.uniform()) for one in DOMAINS for other in DOMAINS}
     posteriors = {domain: chance.dirichlet(np.ones(len(DOMAINS))) for domain in (*DOMAINS, *NOVEL)}
@@ -129,8 +129,8 @@ def test_each_declared_claim_is_one_of_the_paper_and_says_why() -> None:
     assert len(implied) == 7
     assert all(one.why.endswith(".") and (not one.follows or one.follows in declared) for one in implied)
     for verdict in judge(evidence_of({})):
-        found = STUDY.find_claim(verdict.as_dict())
-        assert (found and found.id) == (verdict.claim.id if verdict.claim.id in declared else None)
+        declared_claim = STUDY.find_claim(verdict.as_dict())
+        assert (declared_claim and declared_claim.id) == (verdict.claim.id if verdict.claim.id in declared else None)
 
 
 def test_a_claim_that_follows_from_another_is_implied_only_where_that_holds() -> None:
