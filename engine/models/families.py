@@ -167,12 +167,12 @@ def load_model(folder: Path) -> Any:
 
 
 @one_at_a_time()
-def load_checkpoint(folder: Path, config: Any) -> tuple[Any, model_files.Weights, frozenset[str]]:
+def load_checkpoint(folder: Path, config: Any, file: str = "") -> tuple[Any, model_files.Weights, frozenset[str]]:
     """The model of a folder with this configuration, its files, and the names of the tensors that it has a place for.
 
-    Raises as `load_model` does.
+    With `file` the weights are in that safetensors file only. Raises as `load_model` does.
     """
-    weights = model_files.find_weights(folder)
+    weights = model_files.find_weights(folder, file)
     token_ids, _ = model_files.read_token_ids(folder, config.vocab_size)
     try:
         _refuse_missing(folder, config, weights)
@@ -207,7 +207,7 @@ def load_weights(
     # PyTorch's fused attention has no cap of the attention's scores (Gemma 2), and transformers 5.17 leaves it out
     attention = "eager" if getattr(config, "attn_logit_softcapping", None) else None
     unread = {name: Unread(tensors, name) for name in (tensors if names is None else names)}
-    with _silent():
+    with silent():
         lm, report = _model_class(config).from_pretrained(
             None,
             config=config,
@@ -243,7 +243,7 @@ def _untie(lm: Any) -> None:
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
+def silent() -> Iterator[None]:
     """Keeps transformers from drawing a progress bar, and from reporting on weights: both is said in other words."""
     from transformers.utils import logging
 

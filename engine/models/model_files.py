@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engine.errors import ModelError
-from engine.foreign_files import confined, read_object, short
+from engine.foreign_files import HEAD_BYTES, confined, describe_pointer, read_object, short
 from engine.models.stored_tensors import StoredTensors
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -295,17 +295,18 @@ def _end_of(name: str) -> str:
     return ".".join(name.split(".")[-2:])
 
 
-def find_weights(folder: Path) -> Weights:
-    """The weights of a folder: one safetensors file, or those that an index names. Raises ModelError with the cause.
+def find_weights(folder: Path, file: str = "") -> Weights:
+    """The weights of a folder: the named safetensors file, else model.safetensors, else those that an index names.
 
-    Reads only their headers, which safetensors checks against the files' lengths.
+    Reads only their headers, which safetensors checks against the files' lengths. Raises ModelError with the cause.
     """
+    names = [file] if file else [WEIGHTS] if confined(folder, WEIGHTS) else shard_names(folder)
     files: dict[Path, Path] = {}
-    for name in [WEIGHTS] if confined(folder, WEIGHTS) else shard_names(folder):
-        if (file := confined(folder, name)) is None:
+    for name in names:
+        if (path := confined(folder, name)) is None:
             raise ModelError(f"The model in {folder} cannot be loaded: {name} is missing.", _AGAIN)
-        files[folder / name] = file
-    length = sum(_header_length(path, file) for path, file in files.items())
+        files[folder / name] = path
+    length = sum(_header_length(path, real) for path, real in files.items())
     if length > _HEADER_BYTES:
         raise ModelError(f"The weights in {folder} have headers of {length:,} bytes, which are too large.", _AGAIN)
     weights = weights_in(files)
@@ -353,9 +354,12 @@ def shard_names(folder: Path) -> list[str]:
 def _header_length(path: Path, file: Path) -> int:
     try:
         with file.open("rb") as opened:
-            length = int.from_bytes(opened.read(8), "little")
+            head = opened.read(HEAD_BYTES)
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from None
+    if pointer := describe_pointer(head, path):
+        raise ModelError(*pointer)
+    length = int.from_bytes(head[:8], "little")
     if not 0 < length <= file.stat().st_size - 8:
         raise ModelError(f"{path} is not a complete safetensors file.", _AGAIN)
     return length

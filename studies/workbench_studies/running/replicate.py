@@ -76,7 +76,7 @@ def run(work: Work, spec: Replicate) -> Generator[Event, None, Register]:
     yield Progress(1, 2, "parts", "judging the claims")
     values = {**asdict(spec.budget), "block_size": spec.budget.block_size}
     trainings = {name: (getattr(spec.budget, name), number) for name, number in inputs.trainings.items()}
-    tokens = {f"{name}_tokens": one.num_steps * tokens_of_update(one, num) for name, (one, num) in trainings.items()}
+    tokens = {f"{name}_tokens": one.max_steps * tokens_of_update(one, num) for name, (one, num) in trainings.items()}
     circumstances = Circumstances(
         spec.paper,
         device_name(work.settings.device),
@@ -259,7 +259,7 @@ def _facts(step: PlanStep, card: JobCard | None) -> JobFacts:
         return JobFacts(step.title, kind, "not submitted", None, writes_report=writes_report)
     seconds = card.finished_at - card.started_at if card.finished_at and card.started_at else None
     training = step.spec.training if isinstance(step.spec, TrainJoint | TrainExpert | TrainMode | ComposeMode) else None
-    tokens = training.num_steps * tokens_per_step(step) if training else None
+    tokens = training.max_steps * tokens_per_step(step) if training else None
     is_own = card.title == step.title
     return JobFacts(step.title, kind, card.state, seconds, tokens, is_own=is_own, writes_report=writes_report)
 

@@ -9,6 +9,7 @@ import streamlit as st
 from ui.kinds.form import DOMAINS, SEED, TrainForm
 from ui.present.forms.options import command_line
 from ui.present.forms.questions import Answers, Offers
+from ui.present.pages import SEEDS
 from ui.widgets.fields import Answers as FormAnswers
 from workbench.formatting.shell_command import shell_command
 from workbench.kinds.training.make_seed import MakeSeed
@@ -16,16 +17,19 @@ from workbench.kinds.training.make_seed import MakeSeed
 _SOURCES = {
     "fresh": "Begin a fresh small one",
     "folder": "A folder on this machine",
+    "file": "A GGUF or safetensors file on this machine",
+    "package": "An installed Python package",
     "hub": "Hugging Face hub (downloads)",
     "expert": "An expert that is trained",
 }
 _FIELDS = {  # of some sources only
-    "location": ("folder", "hub"),
+    "location": ("folder", "file", "package", "hub"),
     **dict.fromkeys(("domains", "vocab_size", "seed", "shape"), ("fresh",)),
 }
 
 
 def _draw(offers: Offers) -> dict[str, Any]:
+    st.page_link(SEEDS.script, label="Small real models, one click each", icon=SEEDS.icon)
     sources = [source for source in _SOURCES if source != "expert" or offers["parent"]]
     source = st.selectbox("Where does it come from?", sources, format_func=_SOURCES.__getitem__, key="seed.source")
     given: FormAnswers = {("source",): source}
@@ -39,7 +43,7 @@ def _command(answers: Answers) -> str:
     source = answers.get(("source",), "fresh")
     if source == "fresh":
         return command_line("seed make", MakeSeed, ("name",), answers)
-    flag = [f"--{source}"] if source in ("hub", "expert") else []
+    flag = [] if source in ("folder", "file") else [f"--{source}"]
     location = answers.get(("expert",)) or answers.get(("location",), "")
     return shell_command("seed", "add", str(answers.get(("name",), "")), *flag, str(location))
 

@@ -126,11 +126,10 @@ class ExportExpert(Spec):
 
 
 def _find_expert(session: Session, name: str) -> Expert | None:
-    from sqlalchemy import select  # here, since a spec is read without the registry
-
+    from workbench.schema.names import find_row  # here, since a spec is read without the registry
     from workbench.schema.tables import Expert
 
-    return session.scalar(select(Expert).where(Expert.name == name))
+    return find_row(session, Expert, name)
 
 
 def format_complaints(session: Session, expert: str, format: str) -> list[str]:
@@ -203,7 +202,7 @@ def mixture_complaints(row: Mixture, format: str) -> list[str]:
             f"The gate “{gate.name}” weighs experts {gate.sentence}, which no checkpoint expresses: set fixed weights "
             "(workbench mixture gate NAME --gate fixed), or export the average (--format hf)."
         )
-    members = [member for member in row.members if member.active and member.expert.enabled and member.weight > 0]
+    members = [member for member in row.members if member.takes_part]
     for expert in (member.expert for member in members):
         if because := method_of(expert.method).no_decoder_because:
             complaints.append(f"“{expert.name}” cannot become a part of one model: it {because}.")
@@ -213,11 +212,10 @@ def mixture_complaints(row: Mixture, format: str) -> list[str]:
 
 
 def _export_mixture_complaints(session: Session, spec: ExportMixture) -> list[str]:
-    from sqlalchemy import select  # here, since a spec is read without the registry
-
+    from workbench.schema.names import find_row  # here, since a spec is read without the registry
     from workbench.schema.tables import Mixture
 
-    row = session.scalar(select(Mixture).where(Mixture.name == spec.mixture))
+    row = find_row(session, Mixture, spec.mixture)
     return [*output_complaints(spec.folder, "folder"), *(mixture_complaints(row, spec.format) if row else ())]
 
 
