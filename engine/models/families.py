@@ -170,12 +170,12 @@ def load_model(folder: Path) -> Any:
 
 
 @one_at_a_time()
-def load_checkpoint(folder: Path, config: Any) -> tuple[Any, model_files.Weights, frozenset[str]]:
+def load_checkpoint(folder: Path, config: Any, file: str = "") -> tuple[Any, model_files.Weights, frozenset[str]]:
     """The model of a folder with this configuration, its files, and the names of the tensors that it has a place for.
 
-    Raises as `load_model` does.
+    With `file` the weights are in that safetensors file only. Raises as `load_model` does.
     """
-    weights = model_files.find_weights(folder)
+    weights = model_files.find_weights(folder, file)
     token_ids, _ = model_files.read_token_ids(folder, config.vocab_size)
     try:
         _refuse_missing(folder, config, weights)

@@ -36,24 +36,27 @@ class ImportedModel:
     changes: tuple[str, ...]
 
 
-def import_model(folder: Path) -> ImportedModel:
-    """Loads a model from a folder of any source and checks that it computes; raises ModelError with the cause."""
+def import_model(folder: Path, file: str = "") -> ImportedModel:
+    """Loads a model from a folder of any source and checks that it computes; raises ModelError with the cause.
+
+    With `file` its weights are in this safetensors file of the folder, and in no other.
+    """
     model_files.refuse_foreign_code(folder)
     left_out: dict[str, Any] = {}
     config = model_files.read_config(folder, left_out)
     was_tied = getattr(config, "tie_word_embeddings", False)
-    lm, weights, used = load_checkpoint(folder, config)
+    lm, weights, used = load_checkpoint(folder, config, file)
     _refuse_not_finite(folder, lm)  # also what the few tokens below do not reach
     _require_described(folder, lm)
     _try_out(folder, lm)
     _, of_generation = model_files.read_token_ids(folder, lm.config.vocab_size)
     changes = [
-        f"{name} of {file} names {', '.join(map(str, ids))}, outside the model's {lm.config.vocab_size:,} rows: it was "
-        "left out."
-        for file, outside in ((model_files.CONFIG, left_out), ("generation_config.json", of_generation))
+        f"{name} of {origin} names {', '.join(map(str, ids))}, outside the model's {lm.config.vocab_size:,} rows: it "
+        "was left out."
+        for origin, outside in ((model_files.CONFIG, left_out), ("generation_config.json", of_generation))
         for name, ids in sorted(outside.items())
     ]
-    return ImportedModel(lm, (*changes, *_changes_of_weights(folder, weights, used, lm, was_tied=was_tied)))
+    return ImportedModel(lm, (*changes, *_changes_of_weights(folder, file, weights, used, lm, was_tied=was_tied)))
 
 
 def _refuse_not_finite(folder: Path, lm: nn.Module) -> None:
@@ -136,7 +139,7 @@ class Fingerprint:
 
 
 def _changes_of_weights(
-    folder: Path, weights: model_files.Weights, used: Collection[str], lm: Any, *, was_tied: bool
+    folder: Path, file: str, weights: model_files.Weights, used: Collection[str], lm: Any, *, was_tied: bool
 ) -> Iterator[str]:
     names = sorted(set(weights.tensors) - set(used)) if used else []  # none is used where only shapes were read
     if names:
@@ -150,7 +153,7 @@ def _changes_of_weights(
             "The files hold an output table that differs from the input's, although config.json ties the two: both are "
             "kept, and tie_word_embeddings is false now."
         )
-    if all(confined(folder, name) for name in (model_files.WEIGHTS, model_files.INDEX)):
+    if not file and all(confined(folder, name) for name in (model_files.WEIGHTS, model_files.INDEX)):
         yield f"{model_files.WEIGHTS} was read, and not the files that {model_files.INDEX} lists."
 
 

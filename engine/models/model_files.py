@@ -295,17 +295,18 @@ def _end_of(name: str) -> str:
     return ".".join(name.split(".")[-2:])
 
 
-def find_weights(folder: Path) -> Weights:
-    """The weights of a folder: one safetensors file, or those that an index names. Raises ModelError with the cause.
+def find_weights(folder: Path, file: str = "") -> Weights:
+    """The weights of a folder: the named safetensors file, else model.safetensors, else those that an index names.
 
-    Reads only their headers, which safetensors checks against the files' lengths.
+    Reads only their headers, which safetensors checks against the files' lengths. Raises ModelError with the cause.
     """
+    names = [file] if file else [WEIGHTS] if confined(folder, WEIGHTS) else shard_names(folder)
     files: dict[Path, Path] = {}
-    for name in [WEIGHTS] if confined(folder, WEIGHTS) else shard_names(folder):
-        if (file := confined(folder, name)) is None:
+    for name in names:
+        if (path := confined(folder, name)) is None:
             raise ModelError(f"The model in {folder} cannot be loaded: {name} is missing.", _AGAIN)
-        files[folder / name] = file
-    length = sum(_header_length(path, file) for path, file in files.items())
+        files[folder / name] = path
+    length = sum(_header_length(path, real) for path, real in files.items())
     if length > _HEADER_BYTES:
         raise ModelError(f"The weights in {folder} have headers of {length:,} bytes, which are too large.", _AGAIN)
     weights = weights_in(files)

@@ -22,6 +22,7 @@ from engine.files import folder_size
 from jobs.probe.processes import Places, place_on_machines, places_of, processes_of, with_processes
 from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpecError
+from workbench.formatting.number_format import pluralize
 from workbench.job_records.devices import list_devices
 from workbench.job_records.preconditions import kind_of, validate_against_registry
 from workbench.registry import database
@@ -107,7 +108,7 @@ def forecast(
         measured=end.measured,
         problem=misfit or end.problem or doubt,
         next_step=_START_ANYWAY if doubt and not misfit else _next_step(end, misfit, nearest, limits),
-        fits=False if misfit else True if end.measured and not places.elsewhere and not doubt else None,
+        fits=False if misfit else None if doubt or end.problem or places.elsewhere or not end.measured else True,
         memory_free_bytes=limits.memory_bytes,
         disk_free_bytes=limits.disk_bytes,
         nearest=nearest,
@@ -134,9 +135,11 @@ def several(first: Forecast, num_jobs: int, at_a_time: int, name: str) -> Foreca
         measured = single.model_copy(update=taken)
         limits = FreeBytes(first.memory_free_bytes, first.disk_free_bytes)
         misfit, doubt = _misfit(End(measured=measured), limits), _doubt(measured, limits)
-        fits = False if misfit else None if doubt else True
-        changes |= {"measured": measured, "problem": misfit or doubt, "fits": fits, "nearest": {}}
-        changes["next_step"] = "" if fits else "Set WORKBENCH_WORKER_SLOTS to 1, or train smaller models."
+        if misfit or not measured.not_measured:
+            fits = False if misfit else None if doubt else True
+            next_step = "" if fits else "Set WORKBENCH_WORKER_SLOTS to 1, or train smaller models."
+            changes |= {"problem": misfit or doubt, "fits": fits, "next_step": next_step}
+        changes |= {"measured": measured, "nearest": {}}
     return first.model_copy(update=changes)
 
 
@@ -155,7 +158,8 @@ def _end_of_probe(
     processes = processes_of(spec, settings)
     is_undivided = processes == "dividing" and places.here > 0
     if end.measured is not None:
-        return End(measured=place_on_machines(end.measured, places).model_copy(update={"is_undivided": is_undivided}))
+        measured = place_on_machines(end.measured, places).model_copy(update={"is_undivided": is_undivided})
+        return replace(end, measured=measured)
     if end.lacks in ("memory", "least") and places.elsewhere:
         return End(problem=f"{end.problem} Its nodes may have more, but nothing was measured.", next_step=_START_ANYWAY)
     if end.lacks in ("memory", "least") and is_undivided:
@@ -181,7 +185,7 @@ def run_probe(spec: Spec, settings: Settings, limits: FreeBytes, until: float) -
             if lines.has_moved() and patience > 0:
                 until = max(until, min(time.monotonic() + patience, began + _LONGEST))
             if time.monotonic() > until:
-                return End(problem=_LATE.format(lines.stage), next_step=_START_ANYWAY)
+                return lines.end_early()
             yield lines.stage
             time.sleep(POLL_SECONDS)
         return end
@@ -189,6 +193,8 @@ def run_probe(spec: Spec, settings: Settings, limits: FreeBytes, until: float) -
 
 class _Lines:
     """The lines that a probe prints."""
+
+    so_far: Measured | None = None  # after its last update
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None, "it is a pipe"
@@ -211,12 +217,28 @@ class _Lines:
                 return End(measured=Measured(**content["measured"]))
             if "problem" in content:
                 return End(**content)
-            self.stage = content["stage"]
+            if "so_far" in content:
+                self.so_far = Measured(**content["so_far"])
+            else:
+                self.stage = self._with_estimate(content["stage"])
         if code is None:
             return None
         if code == -9:  # nobody else kills it
             return End(problem="The probe was ended by the machine: its memory ran out.", lacks="memory")
         return End(problem=f"The probe ended with code {code}.", next_step=_START_ANYWAY)
+
+    def end_early(self) -> End:
+        """The end of a probe whose time is over: with what it has measured, if it came to an update."""
+        if self.so_far is None:
+            return End(problem=_LATE.format(self.stage), next_step=_START_ANYWAY)
+        update = self.so_far.update
+        known = pluralize(update.num_measured if update else 0, "update")
+        missing = " and ".join(self.so_far.not_measured)
+        return End(measured=self.so_far, problem=_LATE_PART.format(self.stage, known, missing), next_step=_START_ANYWAY)
+
+    def _with_estimate(self, stage: str) -> str:
+        """The stage, and how long the job takes by what is known."""
+        return stage if self.so_far is None else f"{stage} · the job takes {self.so_far.seconds:,.0f} s or more"
 
 
 @contextmanager
@@ -371,6 +393,7 @@ def _megabytes(num_bytes: int) -> str:
 
 
 _LATE = "The probe took too long and was ended while it was at “{}”; its job may still fit."
+_LATE_PART = "The probe was ended while it was at “{}”. Time and memory are of {}; not measured: {}."
 _SMALLER = "Choose a smaller seed model, or train on a machine with more memory."
 _UNDIVIDED = (
     "That is the whole model in one process: the job's processes hold a part of it each, and what they take was not "

@@ -17,12 +17,13 @@ from typing import Any, NoReturn
 import torch
 
 from engine.device import choose_device
-from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinished
+from engine.events import Evaluated, Event, Requirements, Saved, Saving, Step, TrainingFinished
 from engine.files import ArtifactRef, folder_size
+from engine.statistics.estimates import student_mean
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.memory import TrainingTensors
 from jobs.attempt.work import JobClaim, Work
-from workbench.answers.forecasts import BatchRow, TimeParts
+from workbench.answers.forecasts import BatchRow, TimeParts, UpdateTime
 from workbench.kinds.kind import Probe
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import mixture_row
@@ -78,6 +79,7 @@ class ProbeWork(Work):
 
 
 SHOWN_ROWS, SHOWN_TOKENS = 4, 96  # of the first batch
+_LEAST_UPDATES = 3  # for an interval of their mean
 _STATUS = Path("/proc/self/status")
 
 
@@ -88,7 +90,7 @@ class Stopwatch:
         self._at = perf_counter()
         self._seconds: dict[str, list[float]] = defaultdict(list, start=[before_seconds])
         self._steps: list[Step] = []
-        self._num_checkpoints, self._is_saving = 0, False
+        self.num_checkpoints, self._is_saving = 0, False
 
     def see(self, event: Event) -> None:
         """Adds the time since the last event."""
@@ -101,11 +103,11 @@ class Stopwatch:
                 if not self._steps:
                     self._seconds["start"].append(max(0.0, seconds - _seconds_of(event)))
                 self._steps.append(event)
-            case Evaluated() if event.step:
-                self._seconds["evaluations"].append(seconds)
+            case Evaluated():
+                self._seconds["evaluations" if event.step else "first_evaluation"].append(seconds)
             case Saved():
                 self._seconds["checkpoints"].append(seconds)
-                self._num_checkpoints += 1
+                self.num_checkpoints += 1
             case Saving():
                 pass
             case _:
@@ -116,17 +118,30 @@ class Stopwatch:
         self._seconds["end"].append(self._lap())
 
     def full(self, probe: Probe[Any]) -> TimeParts:
-        """Seconds of the full job; those of the short one were measured."""
+        """Seconds of the full job; those of the short one were measured.
+
+        Until there is an evaluation after an update, the one before the first stands for all.
+        """
         steps = [_seconds_of(step) for step in self._steps]
-        evaluations = self._seconds["evaluations"]
-        usual = fmean(steps[1:] or steps) if steps else 0.0
+        first = self._seconds["first_evaluation"]
+        evaluations = self._seconds["evaluations"] or first
+        usual = self.update.seconds
         return TimeParts(
-            start=sum(self._seconds["start"]),
+            start=sum(self._seconds["start"]) + sum(first),
             steps=usual * probe.num_steps + (max(0.0, steps[0] - usual) if steps else 0.0),
             evaluations=sum(evaluations) / max(1, len(evaluations)) * probe.num_evaluations,
-            checkpoints=sum(self._seconds["checkpoints"]) / max(1, self._num_checkpoints) * probe.num_checkpoints,
+            checkpoints=sum(self._seconds["checkpoints"]) / max(1, self.num_checkpoints) * probe.num_checkpoints,
             end=sum(self._seconds["end"]),
         )
+
+    @property
+    def update(self) -> UpdateTime:
+        """The time of an update; the first, which is slower, only where there is no other."""
+        seconds = [_seconds_of(step) for step in self._steps[1:] or self._steps]
+        if len(seconds) < _LEAST_UPDATES:
+            return UpdateTime(seconds=fmean(seconds) if seconds else 0.0, num_measured=len(seconds))
+        mean = student_mean(seconds)
+        return UpdateTime(seconds=mean.mean, num_measured=len(seconds), low=mean.low, high=mean.high)
 
     @property
     def tokens_per_second(self) -> float:
@@ -155,7 +170,8 @@ class TrainingContents:
     def __init__(self, work: Work, base: RegistryObject | None) -> None:
         self._work, self._base = work, base
         self._held: TrainingTensors | None = None
-        self.num_trained = self.weights = self.gradients = self.optimizer = self.checkpoint = 0
+        self.num_trained = self.weights = self.gradients = self.checkpoint = 0
+        self.least_checkpoints = self.least_result = self._last_optimizer = 0
         self.batch: list[BatchRow] = []
 
     def see(self, held: TrainingTensors) -> None:
@@ -171,7 +187,14 @@ class TrainingContents:
             case Saved():
                 self.checkpoint = max(self.checkpoint, folder_size(Path(event.path)))
             case TrainingFinished() if self._held is not None:
-                self.optimizer, self._held = self._held.optimizer_bytes(), None
+                self._last_optimizer, self._held = self._held.optimizer_bytes(), None
+            case Requirements():
+                self.least_checkpoints, self.least_result = event.checkpoints_bytes, event.result_bytes
+
+    @property
+    def optimizer(self) -> int:
+        """Bytes of the optimizer's state."""
+        return self._last_optimizer if self._held is None else self._held.optimizer_bytes()
 
 
 def first_batch(held: TrainingTensors, tokenizer: Tokenizer) -> list[BatchRow]:

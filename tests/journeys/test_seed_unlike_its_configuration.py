@@ -18,6 +18,7 @@ from tests.journeys.test_export import logits_of, our_logits
 from ui.cli.app import main
 from workbench.registry import seeds
 from workbench.registry.database import reading
+from workbench.store.storage import get_storage
 
 
 @pytest.fixture
@@ -70,3 +71,19 @@ def test_a_token_without_a_row_is_named_with_what_to_do(tmp_path: Path, capsys: 
     message = capsys.readouterr().err
     assert f"{size + 1} entries, but the model {size} rows: none for “[PAD]” ({size})" in message
     assert "remove them from tokenizer.json" in message
+
+
+def test_one_file_of_a_folder_becomes_a_seed_of_its_weights(trained: Do, tmp_path: Path) -> None:
+    train_tokenizer(["the court held that the statute applies " * 20], 300).save(tmp_path)
+    for seed, name in enumerate(("model", "second")):
+        fresh_model(ModelConfig(**SHAPE), 300, seed).save_pretrained(tmp_path)
+        (tmp_path / "model.safetensors").rename(tmp_path / f"{name}.part")
+    for name in ("model", "second"):
+        (tmp_path / f"{name}.part").rename(tmp_path / f"{name}.safetensors")
+    file = str(tmp_path / "second.safetensors")
+    done(trained({"kind": "make-seed", "name": "second", "source": "file", "location": file}))
+    with reading() as session:
+        row = seeds.seed_row(session, "second")
+        artifact = row.artifact_id
+    stored, given = (load_file(path) for path in (get_storage().path(artifact) / "model.safetensors", Path(file)))
+    assert all(torch.equal(stored[name], given[name]) for name in given)

@@ -23,7 +23,21 @@ def test_a_local_path_is_kept_absolute_since_a_worker_stands_elsewhere(tmp_path:
     monkeypatch.chdir(tmp_path)
     assert ImportCorpus(name="a", path="texts.jsonl").path == str(tmp_path / "texts.jsonl")
     assert MakeSeed(name="a", source="folder", location="model").location == str(tmp_path / "model")
+    assert MakeSeed(name="a", source="file", location="m.gguf").local_paths() == [str(tmp_path / "m.gguf")]
     assert MakeSeed(name="a", source="hub", location="org/model").location == "org/model"
+
+
+@pytest.mark.parametrize(
+    ("source", "location", "complaint"),
+    [
+        ("file", "model.bin", "neither a .gguf nor a .safetensors file"),
+        ("package", "../llm", "not the name of a Python package"),
+        ("package", "", "give the location"),
+    ],
+)
+def test_a_seed_says_where_its_model_is(source: str, location: str, complaint: str) -> None:
+    with pytest.raises(ValidationError, match=complaint):
+        MakeSeed.model_validate({"name": "a", "source": source, "location": location})
 
 
 def test_a_stored_spec_reads_back_unchanged(tmp_path: Path, monkeypatch) -> None:

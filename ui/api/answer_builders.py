@@ -145,7 +145,7 @@ class AnswerBuilder(ABC, Generic[Result, Chunk]):
         return Usage(prompt_tokens=read, completion_tokens=generated, total_tokens=read + generated)
 
     def _usage(self) -> Usage:
-        """The counts of tokens of all choices together; a prompt counts one time for all answers to it."""
+        """The counts of tokens of all choices together; a prompt counts once for all answers to it."""
         read = sum(self._done[number].num_prompt_tokens for number in range(0, self.body.num_choices, self.body.n))
         generated = sum(one.num_tokens for one in self._done.values())
         return Usage(prompt_tokens=read, completion_tokens=generated, total_tokens=read + generated)

@@ -10,7 +10,7 @@ from typing import Any
 from engine.methods.registry import method_of
 from ui.present.pages import EXPERTS, MIXTURES, TRAIN, Page
 from ui.present.text.formatting import ago, listed, pluralize
-from workbench.answers.cards import DomainCard, EvaluationCard, ExpertCard, MemberCard, MixtureCard, ReportCard
+from workbench.answers.cards import DomainCard, EvaluationCard, ExpertCard, MixtureCard, ReportCard
 from workbench.formatting.number_format import DASH
 from workbench.questions.perplexities import MixedDomain
 
@@ -53,14 +53,9 @@ class MixtureMean:
         return sum(row.perplexity for row in self.rows) / len(self.rows)
 
 
-def takes_part(member: MemberCard) -> bool:
-    """Whether an expert has weight in a mixture: it is switched on in both places."""
-    return member.active and member.enabled and member.weight > 0
-
-
 def trained_domains(mixture: MixtureCard) -> frozenset[str]:
     """The domains that trained an expert that takes part."""
-    return frozenset(name for member in mixture.members if takes_part(member) for name in member.domains)
+    return frozenset(name for member in mixture.members if member.takes_part for name in member.domains)
 
 
 def trained_rows(mixture: MixtureCard, rows: Sequence[MixedDomain], tokenizer: str = "") -> MixtureMean | None:
@@ -149,7 +144,7 @@ def coverage_headline(
     value = f"{len(domains) - len(without)} of {len(domains)}"
     words = f"without one: {listed(without, 3)}" if without else "Every domain has one."
     if mixture is not None:
-        here = {member.domain for member in mixture.members if takes_part(member)}
+        here = {member.domain for member in mixture.members if member.takes_part}
         elsewhere = [domain.name for domain in domains if domain.name in own - here]
         if elsewhere:
             words = f"{words.rstrip('.')}; not in {mixture.name}: {listed(elsewhere, 3)}"
@@ -186,7 +181,7 @@ def _calibrations(mixtures: Collection[MixtureCard]) -> list[tuple[float, Headli
 
 
 def _additions(reports: Sequence[ReportCard], mixtures: Collection[MixtureCard]) -> list[tuple[float, Headline]]:
-    at_work = {member.expert for mixture in mixtures for member in mixture.members if takes_part(member)}
+    at_work = {member.expert for mixture in mixtures for member in mixture.members if member.takes_part}
     changes = []
     for report in reports:
         rows = [row for row in report.findings.get("domains", ()) if row.get("is_new")]

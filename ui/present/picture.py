@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from ui.present.charts.colours import NO_LOOK, Looks
-from ui.present.headlines import perplexity_text, takes_part
+from ui.present.headlines import perplexity_text
 from ui.present.pages import CORPORA, EXPERTS, MIXTURES, Page
 from ui.present.text.formatting import listed, pluralize
 from ui.present.text.measures import TokenMeasure
@@ -60,7 +60,7 @@ def picture_of(
     """The data of `show_picture`. `state` says how the mixture is served."""
     shown = _experts_to_show(experts, mixture)
     hidden = len(experts) - len(shown)
-    on = {member.expert for member in mixture.members if takes_part(member)} if mixture else {one.name for one in shown}
+    on = {member.expert for member in mixture.members if member.takes_part} if mixture else {one.name for one in shown}
     leaders = [one for one in shown if one.name in on]  # who is off leads nowhere
     names = [leader.name for leader in leaders]
     rows = [_domain(domain, leaders, names, scores) for domain in domains]
@@ -98,7 +98,7 @@ def _experts_to_show(experts: Sequence[ExpertCard], mixture: MixtureCard | None)
     if mixture is None:
         return sorted((expert for expert in experts if expert.enabled), key=lambda one: one.created_at)[:MOST_EXPERTS]
     by_name = {expert.name: expert for expert in experts}
-    members = sorted(mixture.members, key=lambda member: -member.weight * takes_part(member))
+    members = sorted(mixture.members, key=lambda member: -member.weight * member.takes_part)
     return [by_name[member.expert] for member in members if member.expert in by_name][:MOST_EXPERTS]
 
 
@@ -154,7 +154,7 @@ _PLACES = {
 def cards_to_show(experts: Sequence[ExpertCard], mixture: MixtureCard | None) -> list[ExpertCard]:
     """The experts that take part in the mixture first, then the newest, those that are off last: at most twelve."""
     members = {member.expert: place for place, member in enumerate(mixture.members)} if mixture else {}
-    off = {member.expert for member in mixture.members if not takes_part(member)} if mixture else set()
+    off = {member.expert for member in mixture.members if not member.takes_part} if mixture else set()
 
     def place(expert: ExpertCard) -> tuple[bool, int, float]:
         return not expert.enabled or expert.name in off, members.get(expert.name, len(members)), -expert.created_at
@@ -165,7 +165,7 @@ def cards_to_show(experts: Sequence[ExpertCard], mixture: MixtureCard | None) ->
 def members_off(mixtures: Sequence[MixtureCard]) -> set[tuple[str, str]]:
     """The experts that are members of a mixture without taking part, each with the mixture's name."""
     return {
-        (member.expert, mixture.name) for mixture in mixtures for member in mixture.members if not takes_part(member)
+        (member.expert, mixture.name) for mixture in mixtures for member in mixture.members if not member.takes_part
     }
 
 

@@ -30,7 +30,7 @@ def show_table(
     max_height: int = 400,
     widths: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
-    """Rows as a table with its download; `on_select` is called when rows are ticked (see `ticked`).
+    """Rows as a table with its download; `on_select` is called when rows are ticked (see `rows_ticked`).
 
     A column `mark` is drawn in the colours of `looks`. A table of more than `max_height` pixels scrolls. Columns are as
     wide as their values are when the table is first drawn, or as wide as `widths` sets them (pixels). None is drawn as
@@ -119,7 +119,7 @@ def show_chart(
 ) -> None:
     """A chart with everything that belongs to it. `key` identifies it on the page.
 
-    `on_select` is called when a point is clicked (see `clicked`), or an area drawn where the modes allow it (see
+    `on_select` is called when a point is clicked (see `click_position`), or an area drawn where the modes allow it (see
     `areas`). The description stands above the chart, below it, or with the table where it says no more than that.
     """
     st.markdown(f"##### {plain(picture.title)}")

@@ -161,6 +161,11 @@ class MemberCard(Answer):
     colour_number: int
     mark: str
 
+    @property
+    def takes_part(self) -> bool:
+        """Whether the expert has weight in the mixture."""
+        return self.active and self.enabled and self.weight > 0
+
 
 class CalibratedGain(Answer):
     """By how much the evidence that a calibration gave a mixture changed its perplexity, in %. Below 0 is a gain."""

@@ -63,6 +63,15 @@ class TimeParts(Answer):
     end: float = Field(description="Storing the result.")
 
 
+class UpdateTime(Answer):
+    """The time of one update."""
+
+    seconds: float = Field(description="The mean.")
+    num_measured: int = Field(description="Updates that were measured, without the first unless it is the only one.")
+    low: float | None = Field(None, description="95% interval of the mean, by Student's t; None for fewer than 3.")
+    high: float | None = Field(None, description="Its upper end.")
+
+
 class Measured(Answer):
     """What the probe measured, in bytes and seconds of the full job."""
 
@@ -91,6 +100,11 @@ class Measured(Answer):
     )
     checkpoint_bytes: int = Field(description="Disk of checkpoints, as long as it trains.")
     time: TimeParts
+    update: UpdateTime | None = Field(None, description="Of the probe's batches.")
+    not_measured: list[str] = Field(
+        default_factory=list,
+        description="What the probe had not come to when it was ended; time and disk are then lower bounds.",
+    )
     tokens_per_second: float = Field(description="Of updates; 0 where nothing is trained.")
     num_tokens: int = Field(description="Tokens of all updates.")
     num_flops: float = Field(description="Floating-point operations of all updates.")
@@ -112,8 +126,10 @@ class Forecast(Answer):
 
     kind: str = Field(description="The kind of job.")
     title: str = Field(description="What it makes.")
-    measured: Measured | None = Field(description="None: the probe was not finished; `problem` says why.")
-    problem: str = Field("", description="Why it was not measured, or does not fit; empty otherwise.")
+    measured: Measured | None = Field(
+        description="None: the probe did not come to its first update; `problem` says why."
+    )
+    problem: str = Field("", description="Why not all was measured, or does not fit; empty otherwise.")
     next_step: str = Field("", description="What to do about the problem.")
     fits: bool | None = Field(
         description="Whether it fits into memory and disk; None where that is not known, as of other machines."

@@ -212,4 +212,4 @@ def names_evidence(gate: Mapping[str, Any] | None) -> bool:
 
 def can_be_calibrated(card: MixtureCard) -> bool:
     """Whether several experts take part, under a gate that looks at evidence."""
-    return len([member for member in card.members if member.active and member.enabled]) > 1 and EVIDENCE in card.gate
+    return len([member for member in card.members if member.takes_part]) > 1 and EVIDENCE in card.gate

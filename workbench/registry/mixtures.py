@@ -58,11 +58,7 @@ def mixture_row(session: Session, name: str) -> Mixture:
 
 def taking_part(row: Mixture, always: Expert | None = None) -> tuple[Expert, ...]:
     """The active experts of a mixture with a weight above 0, and `always` in any case."""
-    return tuple(
-        member.expert
-        for member in row.members
-        if member.expert is always or (member.active and member.expert.enabled and member.weight > 0)
-    )
+    return tuple(member.expert for member in row.members if member.expert is always or member.takes_part)
 
 
 def members_of(session: Session, name: str) -> tuple[list[Expert], GateConfig]:
@@ -164,22 +160,23 @@ def average_weight(others: Sequence[float]) -> float:
 
 
 def remove_member(session: Session, mixture: str, expert: str) -> MixtureCard:
-    """Removes an expert from a mixture; raises BadSpecError for the last one."""
+    """Removes an expert from a mixture; raises BadSpecError for the last one, or the last that takes part."""
     row = mixture_row(session, mixture)
     member = member_named(row, expert)
     if len(row.members) == 1:
         raise BadSpecError([f"“{expert}” is the last expert of “{mixture}”."], "Delete the mixture instead.")
+    _require_others(row, member)
     row.members.remove(member)
     session.flush()
     return _card(row)
 
 
 def set_active(session: Session, mixture: str, expert: str, active: bool) -> MixtureCard:
-    """Switches an expert on or off in this mixture only. Raises BadSpecError for the last active one."""
+    """Switches an expert on or off in this mixture only. Raises BadSpecError for the last that takes part."""
     row = mixture_row(session, mixture)
     member = member_named(row, expert)
-    if member.active and not active:
-        _require_active(row, [one for one in row.members if one is not member and one.active and one.expert.enabled])
+    if not active:
+        _require_others(row, member)
     member.active = active
     return _card(row)
 
@@ -207,6 +204,12 @@ def arrange(session: Session, mixture: str, active: Collection[str], weights: Ma
     return _card(row)
 
 
+def _require_others(row: Mixture, member: MixtureMember) -> None:
+    """Raises BadSpecError if an expert is the last one that takes part."""
+    if member.takes_part:
+        _require_active(row, [other for other in row.members if other is not member and other.takes_part])
+
+
 def _require_active(row: Mixture, left: Sequence[MixtureMember]) -> None:
     if not left:
         raise BadSpecError(
@@ -215,10 +218,13 @@ def _require_active(row: Mixture, left: Sequence[MixtureMember]) -> None:
 
 
 def set_weight(session: Session, mixture: str, expert: str, weight: float) -> MixtureCard:
-    """Sets an expert's prior or fixed weight; only proportions matter."""
+    """Sets an expert's prior or fixed weight; only proportions matter. Raises BadSpecError for the last above 0."""
     row = mixture_row(session, mixture)
     _refuse(_weight_complaints([expert], [weight]))
-    member_named(row, expert).weight = weight
+    member = member_named(row, expert)
+    if not weight:
+        _require_others(row, member)
+    member.weight = weight
     return _card(row)
 
 

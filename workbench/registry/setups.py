@@ -41,7 +41,7 @@ def variant_of(session: Session, manifest: Manifest) -> str:
     mixture = session.scalar(select(Mixture).where(Mixture.name == manifest.model).options(options))
     if mixture is None:
         return _with(changes)
-    members = [member for member in mixture.members if member.active and member.expert.enabled and member.weight > 0]
+    members = [member for member in mixture.members if member.takes_part]
     stored = {member.expert.name: member.weight for member in members}
     common = [name for name in stored if name in given]
     if _shares(stored, common) != _shares(given, common):

@@ -259,6 +259,11 @@ class MixtureMember(Base):
     mixture: Mapped[Mixture] = relationship(back_populates="members")
     expert: Mapped[Expert] = relationship()
 
+    @property
+    def takes_part(self) -> bool:
+        """Whether the expert has weight in the mixture: it is active here, enabled in the registry, and above 0."""
+        return self.active and self.expert.enabled and self.weight > 0
+
 
 class Prior(WithId, Dated, Base):
     """A named prior over experts: one share for each, set by hand or estimated on held-out text."""

@@ -1,9 +1,10 @@
-"""Make a seed model: a new small one with its own tokenizer, or one from a folder, the hub or an expert."""
+"""Make a seed model: a new small one with its own tokenizer, or one that exists, wherever it is."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from engine.methods.export import set_special_tokens
 from engine.methods.registry import method_of
 from engine.models.families import fresh_model, num_parameters
 from engine.models.imported_model import Fingerprint, ImportedModel, download_model, import_model
+from engine.models.package_files import find_model
 from engine.path_kinds import require_kind
 from engine.text.chat.template import copy_template
 from engine.text.split import read_split
@@ -24,6 +26,7 @@ from engine.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from jobs.attempt.work import JobRun, Work
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from jobs.kinds.training.averages import WeighedExpert, weighed_expert
+from jobs.kinds.training.exports import scratch
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry.experts import expert_row
 from workbench.registry.seeds import CHANGES, MADE_OF, register_seed
@@ -39,8 +42,9 @@ def run(work: Work, spec: MakeSeed) -> JobRun:
         domains = [domain_files(session, work.storage, name) for name in spec.domains]
         copied = _expert_to_copy(session, work, spec.expert) if spec.expert else None
     yield Progress(0, 2, "parts", "making tokenizer and weights")
-    given = _given_folder(spec)
-    tokenizer, made = _parts(spec, domains, copied, given)
+    with scratch(work, "given") as aside:
+        given = _given_model(spec, aside)
+        tokenizer, made = _parts(spec, domains, copied, given)
     yield from map(Note, made.changes)
     yield Progress(1, 2, "parts", "saving")
     artifact_id = work.stable_id("seed")
@@ -55,7 +59,7 @@ def run(work: Work, spec: MakeSeed) -> JobRun:
         register_seed(
             session,
             name=spec.name,
-            source=_source(spec, given),
+            source=given.source if given else _source(spec),
             family=made.lm.config.model_type,
             config=config_json,
             num_parameters=size,
@@ -108,29 +112,44 @@ def _expert_to_copy(session: Session, work: Work, name: str) -> WeighedExpert:
     return weighed_expert(work, row, 1.0)
 
 
-def _given_folder(spec: MakeSeed) -> Path | None:
-    """The folder of a model from elsewhere, downloaded now if need be."""
+@dataclass(frozen=True)
+class _Given:
+    """A model from elsewhere: its folder, its one file of weights where the folder may have others, and its source."""
+
+    folder: Path
+    source: str
+    weights: str = ""
+
+
+def _given_model(spec: MakeSeed, aside: Path) -> _Given | None:
+    """The model from elsewhere, downloaded or joined now if need be; None for a fresh one and a copy."""
     if spec.source == "hub":
-        return download_model(*hub_name(spec.location))
-    if spec.source != "folder":
+        folder = download_model(*hub_name(spec.location))
+        return _Given(folder, hub_source(hub_name(spec.location)[0], folder.name))
+    if spec.source in ("folder", "file"):
+        return _given_path(Path(spec.location), _source(spec))
+    if spec.source != "package":
         return None
-    require_kind(Path(spec.location), ("model", "folder"))  # if it is of none, its files say what is missing
-    return Path(spec.location)
+    packaged = find_model(spec.location)
+    return _given_path(packaged.join(aside / "joined.gguf"), f"package:{packaged.package}")
 
 
-def _source(spec: MakeSeed, folder: Path | None) -> str:
-    if spec.source == "hub" and folder is not None:
-        return hub_source(hub_name(spec.location)[0], folder.name)
+def _given_path(path: Path, source: str) -> _Given:
+    described = require_kind(path, ("model", "folder", "safetensors"))  # if of none, its files say what is missing
+    return _Given(path.parent, source, path.name) if described.kind == "safetensors" else _Given(path, source)
+
+
+def _source(spec: MakeSeed) -> str:
     return "fresh" if spec.source == "fresh" else f"{spec.source}:{spec.expert or spec.location}"
 
 
 def _parts(
-    spec: MakeSeed, domains: list[DomainFiles], copied: WeighedExpert | None, folder: Path | None
+    spec: MakeSeed, domains: list[DomainFiles], copied: WeighedExpert | None, given: _Given | None
 ) -> tuple[Tokenizer, ImportedModel]:
     if copied is not None:
         return load_tokenizer(copied.base.folder), ImportedModel(copied.load(), ())
-    if folder is not None:
-        return load_tokenizer(folder), import_model(folder)
+    if given is not None:
+        return load_tokenizer(given.folder), import_model(given.folder, given.weights)
     texts = (text for domain in domains for text in _sample(domain.documents()))
     tokenizer = train_tokenizer(texts, spec.vocab_size)
     return tokenizer, ImportedModel(fresh_model(spec.shape, tokenizer.vocab_size, spec.seed), ())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from engine.events import Event, Saved, Saving, Step
+from engine.events import Evaluated, Event, Saved, Saving, Step
 from jobs.probe import measuring
 from jobs.probe.measuring import Stopwatch
 from workbench.kinds.kind import Probe
@@ -37,3 +37,22 @@ def test_a_checkpoint_counts_as_long_as_the_training_stands_still_for_it(
     shown = stopwatch.full(Probe(short=None, num_steps=2, num_checkpoints=10))  # type: ignore[type-var]
     assert shown.steps == 4
     assert shown.checkpoints == pytest.approx(10 * (3 + 5) / 2)
+
+
+@pytest.mark.parametrize(("num_steps", "num_measured", "has_interval"), [(1, 1, False), (3, 2, False), (4, 3, True)])
+def test_an_update_is_timed_from_the_first_on_and_has_an_interval_from_three(
+    num_steps: int, num_measured: int, has_interval: bool
+) -> None:
+    stopwatch = Stopwatch()
+    for number in range(1, num_steps + 1):
+        stopwatch.see(step(number))
+    update = stopwatch.update
+    assert (update.seconds, update.num_measured, update.low is not None) == (2.0, num_measured, has_interval)
+
+
+def test_the_evaluation_before_the_first_update_stands_for_those_that_are_to_come() -> None:
+    stopwatch = Stopwatch()
+    stopwatch.see(Evaluated(0, {}))
+    stopwatch.see(step(1))
+    probe = Probe(short=None, num_steps=2, num_evaluations=3)  # type: ignore[type-var]
+    assert stopwatch.full(probe).evaluations > 0

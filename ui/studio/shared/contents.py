@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from ui.present import headlines
-from ui.present.headlines import Baseline, Headline, MixtureMean, takes_part, trained_domains
+from ui.present.headlines import Baseline, Headline, MixtureMean, trained_domains
 from ui.present.next_steps import Holdings
 from ui.present.text.formatting import plain
 from ui.studio.job_views.pending_jobs import unfinished_jobs
@@ -54,7 +54,7 @@ class Contents:
     def can_be_measured(self, mixture: MixtureCard) -> bool:
         """Whether every expert that takes part is scored on test text."""
         scored = {evaluation.expert for evaluation in self.evaluations if evaluation.split == "test"}
-        active = [one.expert for one in mixture.members if takes_part(one)]
+        active = [one.expert for one in mixture.members if one.takes_part]
         return bool(active) and scored.issuperset(active)
 
     @property
@@ -214,7 +214,7 @@ def _best_mean(have: Contents) -> MixtureMean | str:
 
     Where some can be compared with a baseline, it is the best of these.
     """
-    several = [mixture for mixture in have.mixtures if sum(map(headlines.takes_part, mixture.members)) > 1]
+    several = [mixture for mixture in have.mixtures if sum(member.takes_part for member in mixture.members) > 1]
     mixtures = [one for one in several if have.can_be_measured(one)][:MOST_MIXTURES]
     if not mixtures:
         return ""

@@ -187,7 +187,7 @@ def _two_plans(
     session: Session, storage: Storage, mixture: Mixture, row: Expert
 ) -> tuple[GenerationPlan, GenerationPlan]:
     """The mixture as it is saved, without the expert and with it."""
-    on = [m.expert.name for m in mixture.members if m.active and m.expert.enabled and m.weight > 0]
+    on = [m.expert.name for m in mixture.members if m.takes_part]
     others = [name for name in on if name != row.name]
     if row.name not in on or not others:
         raise MixtureError(

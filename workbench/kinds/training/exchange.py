@@ -203,7 +203,7 @@ def mixture_complaints(row: Mixture, format: str) -> list[str]:
             f"The gate “{gate.name}” weighs experts {gate.sentence}, which no checkpoint expresses: set fixed weights "
             "(workbench mixture gate NAME --gate fixed), or export the average (--format hf)."
         )
-    members = [member for member in row.members if member.active and member.expert.enabled and member.weight > 0]
+    members = [member for member in row.members if member.takes_part]
     for expert in (member.expert for member in members):
         if because := method_of(expert.method).no_decoder_because:
             complaints.append(f"“{expert.name}” cannot become a part of one model: it {because}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -11,16 +12,26 @@ from workbench.errors import BadSpecError
 from workbench.kinds.kind import Kind, Probe, ResultLink, named
 from workbench.specs.base import ExpertName, Name, Spec, absolute, hub_name
 
+_LOCAL = ("folder", "file")
+_FILES = (".gguf", ".safetensors")
+_PACKAGE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,198}[A-Za-z0-9])?")
+
 
 class MakeSeed(Spec):
-    """Make a seed model: from a folder, the hub or an expert, or a new small one with a tokenizer."""
+    """Make a seed model: of a model that exists, or a new small one with a tokenizer."""
 
     kind: Literal["make-seed"] = "make-seed"
     name: Name = Field(description="Name of the seed model.")
-    source: Literal["fresh", "folder", "hub", "expert"] = Field(
-        "fresh", description="fresh, folder (local), hub (downloads) or expert (a copy of a trained one)."
+    source: Literal["fresh", "folder", "file", "package", "hub", "expert"] = Field(
+        "fresh",
+        description="fresh, folder or file (local), package (installed Python package), hub (downloads) or expert "
+        "(a copy of a trained one).",
     )
-    location: str = Field("", description="Folder or hub name (NAME or NAME@REVISION) of the model; empty for others.")
+    location: str = Field(
+        "",
+        description="Folder, file (.gguf, or .safetensors next to its config.json), package or hub name (NAME or "
+        "NAME@REVISION) of the model; empty for others.",
+    )
     expert: ExpertName | None = Field(
         None, description="Expert whose full model, shared parameters included, becomes the seed."
     )
@@ -34,19 +45,24 @@ class MakeSeed(Spec):
     @field_validator("location")
     @classmethod
     def _local(cls, value: str, info: ValidationInfo) -> str:
-        if info.data.get("source") == "hub" and value:
+        source = info.data.get("source")
+        if source == "hub" and value:
             hub_name(value)
-        return absolute(value) if info.data.get("source") == "folder" else value
+        if source == "package" and value and not _PACKAGE.fullmatch(value):
+            raise ValueError(f"“{value[:200]}” is not the name of a Python package")
+        if source == "file" and value and not value.lower().endswith(_FILES):
+            raise ValueError(f"{value[:200]} is neither a .gguf nor a .safetensors file")
+        return absolute(value) if source in _LOCAL else value
 
     def local_paths(self) -> list[str]:
-        return [self.location] if self.source == "folder" else []
+        return [self.location] if self.source in _LOCAL else []
 
     @model_validator(mode="after")
     def _complete(self) -> MakeSeed:
         if self.source == "fresh" and not self.domains:
             raise ValueError("a fresh seed needs at least one domain to train its tokenizer on")
-        if self.source in ("folder", "hub") and not self.location:
-            raise ValueError("give the location of the model: a folder, or its name on the hub")
+        if self.source not in ("fresh", "expert") and not self.location:
+            raise ValueError("give the location of the model: a folder, a file, a package, or its name on the hub")
         if (self.source == "expert") != (self.expert is not None):
             raise ValueError("name an expert with the source expert, and with no other")
         return self
@@ -66,7 +82,7 @@ KIND = Kind(
     first_step="seeds",
     creates=lambda spec: named("seed model", spec.name),
     requires=lambda spec: [*named("expert", spec.expert), *named("domain", *spec.domains)],
-    reads=lambda spec: spec.location if spec.source == "folder" else "",
+    reads=lambda spec: spec.location if spec.source in _LOCAL else "",
     probe=_probe,
     command="seed make NAME",
     sentence=lambda result: (
