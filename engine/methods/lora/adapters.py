@@ -44,7 +44,7 @@ class Adapter(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x is [..., I], the output [..., O], in the adapter's own precision."""
         x = x.to(self.down.dtype)
-        return linear(scale_output(linear(x, self.down), self.scale), self.up)
+        return scale_output(linear(linear(x, self.down), self.up), self.scale)
 
     def change_OI(self) -> Tensor:
         """The change of the map's weight."""
@@ -56,7 +56,7 @@ class EmbeddingAdapter(Adapter):
 
     def forward(self, ids: Tensor) -> Tensor:
         """ids is [...], the output [..., O]."""
-        return linear(scale_output(nn.functional.embedding(ids, self.down.T), self.scale), self.up)
+        return scale_output(linear(nn.functional.embedding(ids, self.down.T), self.up), self.scale)
 
 
 def adapted_places(lm: nn.Module, config: LoraConfig) -> Iterator[Place]:
