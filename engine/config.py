@@ -126,11 +126,20 @@ class ModelConfig(Checked):
             )
 
 
+NEW_RATE, TRAINED_RATE = 1e-3, 1e-4  # peak learning rates of new weights, and of those that were trained before
+NEW_STEPS, PRETRAINED_STEPS = 300, 100  # updates of a training from random weights, and from a pretrained seed model
+
+
 @dataclass(frozen=True)
 class AdaptingConfig(Checked):
     """Settings to train a copied expert: as `TrainingConfig`, but the peak rate may follow from its lineage's (§6)."""
 
-    num_steps: int = knob(300, "Optimizer updates.", ge=1)
+    num_steps: int | None = knob(
+        None,
+        f"Optimizer updates; empty: {PRETRAINED_STEPS} where the seed model is pretrained, else {NEW_STEPS}.",
+        ge=1,
+        le=MOST,
+    )
     block_size: int = knob(256, "Tokens per sequence (the paper: 1024).", ge=8, le=MOST_TOKENS)
     sequences_per_domain: int = knob(2, "Sequences of each domain in one batch.", ge=1, le=2**16)
     max_sequences: int | None = knob(
@@ -228,6 +237,11 @@ class AdaptingConfig(Checked):
             )
 
     @property
+    def max_steps(self) -> int:
+        """The updates, or where no job has chosen their number that for a seed with random weights."""
+        return NEW_STEPS if self.num_steps is None else self.num_steps
+
+    @property
     def of_one_process(self) -> tuple[str, ...]:
         """The options that were never tried in several processes that train together, as they are written."""
         options = {
@@ -242,9 +256,6 @@ class AdaptingConfig(Checked):
 def adapting_rate(first_rate: float) -> float:
     """The learning rate of an adapted copy: a tenth of that of the first expert in the lineage (DEMix §6.1)."""
     return first_rate / 10
-
-
-NEW_RATE, TRAINED_RATE = 1e-3, 1e-4  # peak learning rates of new weights, and of those that were trained before
 
 
 def default_rate(learns_trained_weights: bool) -> float:

@@ -21,6 +21,9 @@ from typing import Any
 
 from engine.errors import EngineError, ModelError
 
+_LFS = re.compile(rb"version https://(?:git-lfs|hawser)\.github\.com/spec/v\d+\n(?:.*\n)*?size (\d+)", re.ASCII)
+_ANNEX = re.compile(rb"(?:\.\./)*(?:\.git)?/annex/objects/")
+HEAD_BYTES = 4096  # of a file, which show what it is
 _REMEDY = "Get the folder again from where it was published."
 
 
@@ -71,9 +74,31 @@ def read_bytes(folder: Path, name: str, max_bytes: int, error: type[EngineError]
             content = file.read(max_bytes + 1)
     except OSError as cause:
         raise error(f"{folder / name} cannot be read: {cause.strerror}.", "Check its permissions.") from None
+    if pointer := describe_pointer(content[:HEAD_BYTES], folder / name):
+        raise error(*pointer)
     if len(content) > max_bytes:
         raise error(f"{folder / name} is larger than {max_bytes >> 20} MB, the most that is read of it.", _REMEDY)
     return content
+
+
+def describe_pointer(head: bytes, subject: object) -> tuple[str, str] | None:
+    """What is wrong with a file that is a pointer of Git LFS or git-annex, and what to do; None for other files."""
+    if match := _LFS.match(head):
+        size = describe_size(int(match[1]))
+        problem = f"{subject} is a Git LFS pointer: the file ({size}) was not downloaded."
+        return problem, "Run `git lfs pull` in its folder, or download the file itself."
+    if _ANNEX.match(head):
+        problem = f"{subject} is a git-annex pointer: the file was not downloaded."
+        return problem, "Run `git annex get` in its folder, or download the file itself."
+    return None
+
+
+def describe_size(num_bytes: int) -> str:
+    """A size in the unit that suits it, as hubs and file managers show it."""
+    for power, unit in ((3, "GB"), (2, "MB"), (1, "KB")):
+        if num_bytes >= 1000**power:
+            return f"{num_bytes / 1000**power:.{0 if num_bytes >= 10 * 1000**power else 1}f} {unit}"
+    return f"{num_bytes} bytes"
 
 
 def read_text(folder: Path, name: str, max_bytes: int, error: type[EngineError] = ModelError) -> str | None:

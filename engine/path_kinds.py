@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engine.errors import EngineError, ModelError
-from engine.foreign_files import confined, short, what_is
+from engine.foreign_files import HEAD_BYTES, confined, describe_pointer, short, what_is
 
 Kind = Literal[
     "text", "parquet", "empty", "utf-16", "compressed", "archive", "document", "picture", "binary", "pickle",
@@ -26,7 +26,6 @@ Kind = Literal[
     "device", "missing", "unreadable",
 ]  # fmt: skip
 READABLE: frozenset[Kind] = frozenset(("text", "parquet", "empty", "compressed", "folder", "data set"))  # as a corpus
-HEAD_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +40,7 @@ class PathKind:
 _UNPACK = "Unpack it and import what is inside."
 _NOT_TEXT = "Import files that hold text."
 _AS_SAFETENSORS = "Load it with transformers and save it with save_pretrained(folder), which writes safetensors."
-_FROM_GGUF = (
-    "Give the model in safetensors format. transformers can convert it: load model and tokenizer by "
-    "from_pretrained(FOLDER, gguf_file=NAME), save both by save_pretrained(NEW), and give NEW."
-)
-_PULL = "Run `git lfs pull` in its folder, or download the file itself."
+_FROM_GGUF = "Add it as a seed model, which dequantizes it; everything else takes safetensors."
 _PICKLE = "Pickles can run code and are never opened. "
 _MAGIC: tuple[tuple[bytes, Kind, str, str], ...] = (
     (b"PK\x03\x04", "archive", "a zip archive", _UNPACK),
@@ -81,9 +76,7 @@ _ZIPS: tuple[tuple[re.Pattern[str], Kind, str, str], ...] = (  # by the name of 
     (re.compile(r".*\.npy"), "binary", "an archive of NumPy arrays", _NOT_TEXT),
 )  # fmt: skip
 _AS_UTF8 = "Save it as UTF-8, for example: iconv -f {} -t UTF-8 FILE > NEW."
-_LFS = re.compile(rb"version https://(?:git-lfs|hawser)\.github\.com/spec/v\d+\n(?:.*\n)*?size (\d+)", re.ASCII)
-_ANNEX = re.compile(rb"(?:\.\./)*(?:\.git)?/annex/objects/")
-_TYPES_OF_GGUF = {  # general.file_type of llama.cpp
+TYPES_OF_GGUF = {  # general.file_type of llama.cpp
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
     13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 32: "BF16",
 }  # fmt: skip
@@ -132,12 +125,8 @@ def describe_head(head: bytes, subject: str) -> PathKind:
     """What a file is, by its first bytes (`HEAD_BYTES` are enough)."""
     if not head:
         return PathKind("empty", f"{subject} is empty.", "Check where it comes from.")
-    if match := _LFS.match(head):
-        size = describe_size(int(match[1]))
-        return PathKind("pointer", f"{subject} is a Git LFS pointer: the file ({size}) was not downloaded.", _PULL)
-    if _ANNEX.match(head):
-        remedy = "Run `git annex get` in its folder, or download the file itself."
-        return PathKind("pointer", f"{subject} is a git-annex pointer: the file was not downloaded.", remedy)
+    if pointer := describe_pointer(head, subject):
+        return PathKind("pointer", *pointer)
     if head.startswith(b"GGUF") and head[5:8] == bytes(3):  # a version below 256
         return PathKind("gguf", f"{subject} is a GGUF file{_precision_of_gguf(head)}.", _FROM_GGUF)
     if head[8:10] == b'{"' and 2 < int.from_bytes(head[:8], "little") < 1 << 27:
@@ -145,14 +134,6 @@ def describe_head(head: bytes, subject: str) -> PathKind:
     if encoding := _wide_encoding(head):
         return PathKind("utf-16", f"{subject} is {encoding[:6]}, not UTF-8.", _AS_UTF8.format(encoding))
     return _by_magic(head, subject)
-
-
-def describe_size(num_bytes: int) -> str:
-    """A size in the unit that suits it, as hubs and file managers show it."""
-    for power, unit in ((3, "GB"), (2, "MB"), (1, "KB")):
-        if num_bytes >= 1000**power:
-            return f"{num_bytes / 1000**power:.{0 if num_bytes >= 10 * 1000**power else 1}f} {unit}"
-    return f"{num_bytes} bytes"
 
 
 def _by_magic(head: bytes, subject: str) -> PathKind:
@@ -258,7 +239,7 @@ def _precision_of_gguf(head: bytes) -> str:
     key = b"general.file_type" + struct.pack("<I", 4)  # 4: a uint32 follows
     start = head.find(key) + len(key)
     number: Any = struct.unpack_from("<I", head, start)[0] if key in head and start + 4 <= len(head) else None
-    name = _TYPES_OF_GGUF.get(number)
+    name = TYPES_OF_GGUF.get(number)
     if name is None:
         return ""
     return f" ({name})" if name in ("F32", "F16", "BF16") else f" (quantized, {name})"

@@ -45,8 +45,7 @@ class NotFoundError(WorkbenchError, code="not_found"):
             f"There is no {searched} called “{name}”.",
             f"Known: {_few(names)}." if names else f"There is no {searched} yet.",
         )
-        self.what = what
-        self.name = name
+        self.what, self.name, self.known = what, name, names
 
 
 class NoModelError(NotFoundError, code="no_model"):

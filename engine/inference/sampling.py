@@ -172,8 +172,8 @@ class TextSampler:
     def is_due(self, step: int) -> bool:
         """Whether the evaluation after this step has samples; the last one always does."""
         config = self._config
-        every = -(-(config.num_steps // config.evaluate_every) // MOST_EVALUATIONS) or 1
-        return step == config.num_steps or step % (every * config.evaluate_every) == 0
+        every = -(-(config.max_steps // config.evaluate_every) // MOST_EVALUATIONS) or 1
+        return step == config.max_steps or step % (every * config.evaluate_every) == 0
 
     @torch.no_grad()
     def __call__(self, step: int) -> tuple[TextSample, ...]:

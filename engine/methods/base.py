@@ -164,6 +164,14 @@ class Method:
         total = of_seed if self.in_place_of_base else of_seed + expert.num_parameters
         return Parameters(total, expert.num_parameters, total)
 
+    def trained_parameters(self, of_seed: int, shape: Shape, num_domains: int) -> int | None:
+        """How many parameters a training on so many domains changes, with the method's usual settings.
+
+        None where this was not worked out, and for a method that differs from another only in how text is drawn.
+        """
+        del of_seed, shape, num_domains
+        return None
+
     def forward_flops(self, shape: Shape, context: int, expert: StoredExpert) -> int:
         """Operations per token of an expert's forward pass with a context of `context` tokens."""
         del expert

@@ -120,6 +120,12 @@ class RowMethod(Method):
 
         return MultiExpertHost(base, device, self.new_placement)
 
+    def trained_parameters(self, of_seed: int, shape: Shape, num_domains: int) -> int | None:
+        if not self.in_place_of_base or (self.only_expert and self.balanced):
+            return None
+        num_experts = 1 if self.only_expert else num_domains
+        return of_seed + (num_experts - 1) * shape.num_layers * shape.ffn // 2
+
     def forward_flops(self, shape: Shape, context: int, expert: StoredExpert) -> int:
         return flops.forward_flops(shape, context) + (2 * expert.num_parameters if self.adds_to_base else 0)
 

@@ -210,7 +210,7 @@ def load_weights(
     # PyTorch's fused attention has no cap of the attention's scores (Gemma 2), and transformers 5.17 leaves it out
     attention = "eager" if getattr(config, "attn_logit_softcapping", None) else None
     unread = {name: Unread(tensors, name) for name in (tensors if names is None else names)}
-    with _silent():
+    with silent():
         lm, report = _model_class(config).from_pretrained(
             None,
             config=config,
@@ -247,7 +247,7 @@ def _untie(lm: Any) -> None:
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
+def silent() -> Iterator[None]:
     """Keeps transformers from drawing a progress bar, and from reporting on weights: both is said in other words."""
     from transformers.utils import logging
 

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engine.errors import ModelError
-from engine.foreign_files import confined, read_object, short
+from engine.foreign_files import HEAD_BYTES, confined, describe_pointer, read_object, short
 from engine.models.stored_tensors import StoredTensors
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -354,9 +354,12 @@ def shard_names(folder: Path) -> list[str]:
 def _header_length(path: Path, file: Path) -> int:
     try:
         with file.open("rb") as opened:
-            length = int.from_bytes(opened.read(8), "little")
+            head = opened.read(HEAD_BYTES)
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from None
+    if pointer := describe_pointer(head, path):
+        raise ModelError(*pointer)
+    length = int.from_bytes(head[:8], "little")
     if not 0 < length <= file.stat().st_size - 8:
         raise ModelError(f"{path} is not a complete safetensors file.", _AGAIN)
     return length

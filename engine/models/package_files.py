@@ -33,10 +33,11 @@ class PackagedModel:
     package: str  # NAME==VERSION
     files: tuple[Path, ...]  # one folder or file, or several parts
 
-    def join(self, target: Path) -> Path:
-        """The path of the model; parts become one file at `target`."""
-        if len(self.files) == 1:
+    def join(self, folder: Path) -> Path:
+        """The path of the model; parts become one file in `folder`, under the name that they share."""
+        if len(self.files) == 1 and not _PART.fullmatch(self.files[0].name):
             return self.files[0]
+        target = folder / _PART.sub(r"\g<name>", self.files[0].name)
         with target.open("wb") as joined:
             for path in self.files:
                 with path.open("rb") as part:

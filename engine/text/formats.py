@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.errors import CorpusError
-from engine.foreign_files import RepeatedKeyError, without_repeats
-from engine.path_kinds import HEAD_BYTES, describe_head, describe_path
+from engine.foreign_files import HEAD_BYTES, RepeatedKeyError, without_repeats
+from engine.path_kinds import describe_head, describe_path
 from engine.text import streams
 from engine.text.plain_text import read_plain
 from engine.text.streams import KNOWN_KINDS, Record, Records, Source, TextFile, Unpacked, names_of, refuse_growth

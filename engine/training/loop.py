@@ -139,16 +139,16 @@ class _Training:
 
     def _must_evaluate(self, step: int) -> bool:
         """True also after a stop between an update and its evaluation, so that none is left out."""
-        is_due = step % self.config.evaluate_every == 0 or step == self.config.num_steps
+        is_due = step % self.config.evaluate_every == 0 or step == self.config.max_steps
         return is_due and self.state.history.evaluated_step < step
 
     def _is_over(self, step: int) -> bool:
         out_of_patience = self.config.patience is not None and self.state.history.num_worse >= self.config.patience
-        return out_of_patience or step >= self.config.num_steps
+        return out_of_patience or step >= self.config.max_steps
 
     def _finished(self, step: int) -> TrainingFinished:
         """The final event, also for a finished training that is resumed: it does not evaluate again."""
-        history, max_steps = self.state.history, self.config.num_steps
+        history, max_steps = self.state.history, self.config.max_steps
         if self.config.patience:
             return TrainingFinished(history.best_step, step, max_steps, history.best_losses, history.first_losses)
         return TrainingFinished(step, step, max_steps, history.last_losses, history.first_losses)
@@ -189,7 +189,7 @@ class _Training:
         num_tokens = losses_ABT.numel()
         return Step(
             step + 1,
-            config.num_steps,
+            config.max_steps,
             loss,
             learning_rate(step, config),
             num_tokens,

@@ -30,9 +30,8 @@ from engine.training.data import BlockSampler
 from engine.training.distributed import local_part
 from engine.training.optimizer import HasTensors, frozen_in_4bit, in_training_precision, precision_on
 from engine.training.run_state import LEAST_BYTES, has_idle_cores
+from engine.training.update_bytes import FLOAT32, update_bytes
 
-_FLOAT32 = 4  # bytes of a weight in float32, and of each of AdamW's two moments
-_SMALLEST_8BIT = 4096  # numbers of a parameter from which bitsandbytes holds its moments in 8 bits
 _SOON_BUILT = 32 << 20  # bytes of a seed's weights: such a model is compared once it is built
 
 
@@ -70,10 +69,10 @@ class Needs:
 
     def event(self, config: TrainingConfig, *, is_single: bool = True) -> Requirements:
         """These needs and the disk of checkpoints, for the job's log."""
-        num_checkpoints = 1 if config.patience else -(-config.num_steps // config.checkpoint_every)  # it may stop early
+        num_checkpoints = 1 if config.patience else -(-config.max_steps // config.checkpoint_every)  # it may stop early
         kept = min(KEPT, num_checkpoints) * self.checkpoint
         gpu, memory = (self.on_device, self.beside_gpu) if self._has_gpu else (0, self.on_device)
-        is_large = config.num_steps > config.checkpoint_every and self.checkpoint >= LEAST_BYTES
+        is_large = config.max_steps > config.checkpoint_every and self.checkpoint >= LEAST_BYTES
         is_copied = is_large and has_idle_cores(is_single, self._has_gpu)
         copy = f" {megabytes(self.checkpoint + self.best)} for a copy of a checkpoint where they are free," * is_copied
         subject = "It takes" if is_single else "Its first process takes"
@@ -106,19 +105,19 @@ def least_needs(
 ) -> Needs:
     """What a training of these parameters of a model holds on a device, at least; none may be in a checkpoint yet."""
     sizes = [local_part(one).numel() for one in trained.values()]
-    held = 2 if config.precision == "bf16_weights" else _FLOAT32
     own = {id(one) for one in trained.values()}
     every = list(_distinct([*model.parameters(), *model.buffers()]))
-    in_fp32, has_8bit = precision_on(config.precision, device) == "fp32", config.optimizer == "adamw_8bit"
+    in_fp32 = precision_on(config.precision, device) == "fp32"
     frozen = [_frozen_bytes(one, config, in_fp32, device) for one in every if id(one) not in own]
+    held = update_bytes(sizes, sum(frozen), config)
     return Needs(
         device=device,
         loaded=sum(map(_bytes, every)),
         result=sum(_bytes(one) for one in _distinct(trained.values())),
-        weights=sum(frozen) + held * sum(sizes),
-        gradients=held * sum(sizes),
-        optimizer=sum(2 * size * (1 if has_8bit and size >= _SMALLEST_8BIT else _FLOAT32) for size in sizes),
-        best=held * sum(sizes) if config.patience else 0,
+        weights=held.weights,
+        gradients=held.gradients,
+        optimizer=held.optimizer,
+        best=held.best,
     )
 
 
@@ -177,7 +176,7 @@ def _frozen_bytes(tensor: Tensor, config: TrainingConfig, in_fp32: bool, device:
     if config.load_in_4bit and device.type == "cuda":  # the exact ones wait in the main memory
         return own.numel() // 2
     is_half = own.dtype in (torch.float16, torch.bfloat16)
-    return _FLOAT32 * own.numel() if is_half and in_fp32 else _bytes(own)
+    return FLOAT32 * own.numel() if is_half and in_fp32 else _bytes(own)
 
 
 def _bytes(tensor: Tensor) -> int:

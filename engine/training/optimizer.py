@@ -252,10 +252,10 @@ def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfi
 
 def learning_rate(step: int, config: TrainingConfig) -> float:
     """The rate of update `step`, counted from 0: linear warm-up, then polynomial decay towards zero."""
-    warmup = math.ceil(config.warmup * config.num_steps)
+    warmup = math.ceil(config.warmup * config.max_steps)
     if step < warmup:
         return config.peak_rate * (step + 1) / warmup
-    left = (config.num_steps - step) / max(1, config.num_steps - warmup)
+    left = (config.max_steps - step) / max(1, config.max_steps - warmup)
     return config.peak_rate * float(left**config.decay_power)
 
 

@@ -179,7 +179,7 @@ class Reporter:
         self._saved_at = float("-inf")
         self._throughput = throughput or Throughput()
         self._at_saving: Throughput | None = None  # when the last checkpoint began to be written
-        self._forward = forward
+        self._forward, self._worse = forward, ""
 
     def add(self, event: Event) -> None:
         """Adds one event; fast, because the work waits."""
@@ -220,7 +220,8 @@ class Reporter:
                         text = f"{made}: the weights are those of step {event.step:,}, the best on held-out text."
                         self._messages.append(JobMessage(text))
                     if event.worse:
-                        self._messages.append(JobMessage(worse_sentence(event.worse)))
+                        self._worse = worse_sentence(event.worse)
+                        self._messages.append(JobMessage(self._worse))
 
     def take(self) -> JobUpdate:
         """Everything since the last call; false when nothing happened."""
@@ -254,10 +255,10 @@ class Reporter:
                 kept.save(path)
 
     def result(self) -> dict[str, Any]:
-        """Values for the job's result: the throughput of its updates, if any."""
+        """Values for the job's result: the throughput of its updates, if any, and whether it made its model worse."""
         with self._lock:
-            throughput = self._throughput.means()
-        return {"throughput": throughput} if throughput else {}
+            values = {"throughput": self._throughput.means(), "worse": self._worse}
+        return {name: value for name, value in values.items() if value}
 
     def put_back(self, update: JobUpdate) -> None:
         """Keeps an update that could not be written for the next time."""

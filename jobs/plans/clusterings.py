@@ -167,7 +167,7 @@ def plan_training(spec: TrainClusters, settings: Settings | None = None) -> list
 def _branches(session: Session, spec: TrainClusters, shares: Mapping[int, Shares]) -> Iterator[ClusterModel]:
     row = clustering_row(session, spec.clustering)
     wanted = domain_names(session, row)
-    for cluster, num_steps in zip(row.clusters, split_steps(spec.training.num_steps, len(row.clusters)), strict=True):
+    for cluster, num_steps in zip(row.clusters, split_steps(spec.training.max_steps, len(row.clusters)), strict=True):
         domain = wanted.get(cluster.number) or (cluster.domain.name if cluster.domain else "")
         model = f"{spec.name}/{domain.removeprefix(f'{row.name}/')}"
         names = _expert_names(model, domain)
@@ -207,7 +207,7 @@ def _refuse_others(session: Session, spec: TrainClusters, branches: Sequence[Clu
     if not (comparable or continues):
         differences["parent"] = f"not {spec.branch_from or spec.seed_model}"
     if not edited:
-        shares = split_steps(spec.training.num_steps, len(branches))
+        shares = split_steps(spec.training.max_steps, len(branches))
         steps = [(branch.num_steps, share) for branch, share in zip(branches, shares, strict=True) if branch.is_there]
         if any(trained != share for trained, share in steps):
             trained_for, shared = (", ".join(map(str, column)) for column in zip(*steps, strict=True))

@@ -63,11 +63,11 @@ def measure(
     folder: Path,
     follow: Callable[[Event], None] = lambda _: None,
     loading_seconds: float = 0.0,
-    tell: Callable[[Measured], None] = lambda _: None,
+    report: Callable[[Measured], None] = lambda _: None,
 ) -> Measured:
     """Measures what a job takes, from a few updates in `folder`; `follow` gets each event.
 
-    `loading_seconds` are those that the process has taken before, as the job's process also will. `tell` gets what is
+    `loading_seconds` are those that the process has taken before, as the job's process also will. `report` gets what is
     known after each update.
     """
     # One process, here: another would neither show what it holds nor count in the peak.
@@ -87,10 +87,10 @@ def measure(
             stopwatch.see(event)
             contents.follow(event)
             if isinstance(event, Step):
-                tell(measuring.so_far())
+                report(measuring.so_far())
             follow(event)
     stopwatch.finish()
-    return measuring.whole()
+    return measuring.result()
 
 
 @dataclass(frozen=True)
@@ -106,17 +106,17 @@ class _Measuring:
 
     def so_far(self) -> Measured:
         """What is known after an update; of the disk at least what the shapes of the tensors say."""
-        whole, contents = self.whole(), self.contents
+        known, contents = self.result(), self.contents
         missing = ["storing the result"] if self.stopwatch.num_checkpoints else ["checkpoints", "storing the result"]
-        return whole.model_copy(
+        return known.model_copy(
             update={
                 "not_measured": missing,
-                "artifact_bytes": max(whole.artifact_bytes, contents.least_result),
-                "checkpoint_bytes": max(whole.checkpoint_bytes, contents.least_checkpoints),
+                "artifact_bytes": max(known.artifact_bytes, contents.least_result),
+                "checkpoint_bytes": max(known.checkpoint_bytes, contents.least_checkpoints),
             }
         )
 
-    def whole(self) -> Measured:
+    def result(self) -> Measured:
         """What the whole probe measured."""
         probe, stopwatch, contents, gpu = self.probe, self.stopwatch, self.contents, self.gpu
         peak, python = peak_bytes(), self.process_bytes

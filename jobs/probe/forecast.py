@@ -24,7 +24,7 @@ from workbench.answers.forecasts import Forecast, Measured, MemoryParts, TimePar
 from workbench.errors import BadSpecError
 from workbench.formatting.number_format import pluralize
 from workbench.job_records.devices import list_devices
-from workbench.job_records.preconditions import kind_of, validate_against_registry
+from workbench.job_records.preconditions import kind_of, settled, validate_against_registry
 from workbench.registry import database
 from workbench.settings import Settings, get_settings
 from workbench.specs.base import Spec
@@ -86,7 +86,7 @@ def forecast(
         )
     with database.reading(settings) as session:
         validate_against_registry(session, spec)
-        devices = list_devices(session)
+        devices, spec = list_devices(session), settled(session, spec)
     places = places_of(getattr(spec, "num_gpus", 0), settings, devices)
     spec = with_processes(spec, settings)
     began = time.monotonic()
@@ -186,7 +186,7 @@ def run_probe(spec: Spec, settings: Settings, limits: FreeBytes, until: float) -
                 until = max(until, min(time.monotonic() + patience, began + _LONGEST))
             if time.monotonic() > until:
                 return lines.end_early()
-            yield lines.stage
+            yield lines.progress
             time.sleep(POLL_SECONDS)
         return end
 
@@ -220,7 +220,7 @@ class _Lines:
             if "so_far" in content:
                 self.so_far = Measured(**content["so_far"])
             else:
-                self.stage = self._with_estimate(content["stage"])
+                self.stage = content["stage"]
         if code is None:
             return None
         if code == -9:  # nobody else kills it
@@ -236,9 +236,11 @@ class _Lines:
         missing = " and ".join(self.so_far.not_measured)
         return End(measured=self.so_far, problem=_LATE_PART.format(self.stage, known, missing), next_step=_START_ANYWAY)
 
-    def _with_estimate(self, stage: str) -> str:
+    @property
+    def progress(self) -> str:
         """The stage, and how long the job takes by what is known."""
-        return stage if self.so_far is None else f"{stage} · the job takes {self.so_far.seconds:,.0f} s or more"
+        known = self.so_far
+        return self.stage if known is None else f"{self.stage} · the job takes {known.seconds:,.0f} s or more"
 
 
 @contextmanager

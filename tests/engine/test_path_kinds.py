@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ModelError
-from engine.path_kinds import READABLE, describe_head, describe_path, describe_size, require_kind
+from engine.foreign_files import describe_size, read_object
+from engine.path_kinds import READABLE, describe_head, describe_path, require_kind
 
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'4d' * 32}\nsize 538090408\n".encode()
 SAFETENSORS = struct.pack("<Q", 64) + b'{"weight":{"dtype":"F32"'.ljust(64)
@@ -47,7 +48,7 @@ FILES: dict[str, tuple[bytes, str, str]] = {  # content, kind, a word of sentenc
     "pointer of git-annex": (b"/annex/objects/SHA256E-s3--ab.txt\n", "pointer", "git annex get"),
     "quantized GGUF": (gguf(3), "gguf", "quantized, Q4_1"),
     "GGUF of sixteen bits": (gguf(1), "gguf", "(F16)"),
-    "GGUF that does not say": (b"GGUF\3\0\0\0", "gguf", "gguf_file"),
+    "GGUF that does not say": (b"GGUF\3\0\0\0", "gguf", "Add it as a seed model"),
     "safetensors": (SAFETENSORS, "safetensors", "folder"),
     "pickle": (pickle.dumps(["a"]), "pickle", "run code"),
     "pickle of PyTorch": (zipped("archive/data.pkl"), "pickle", "save_pretrained"),
@@ -189,3 +190,10 @@ def test_a_link_that_leads_out_of_a_folder_is_not_opened(tmp_path: Path) -> None
         (tmp_path / name).write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n")
         (tmp_path / "folder" / name).symlink_to(tmp_path / name)
     assert describe_path(tmp_path / "folder").kind == "folder"
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "generation_config.json"])
+def test_a_pointer_is_called_so_wherever_a_file_of_a_folder_is_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(POINTER)
+    with pytest.raises(ModelError, match=r"is a Git LFS pointer: the file .* `git lfs pull`"):
+        read_object(tmp_path, name, 1 << 20)

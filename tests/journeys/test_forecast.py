@@ -64,7 +64,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "seed": {"kind": "make-seed", "name": "other", "domains": ["sea"], "vocab_size": 320, "shape": SHAPE},
     "average": {"kind": "average-experts", "name": "mean", "experts": ["small/court", "small/kitchen"]},
 }
-TOLD: list[Measured] = []  # what probes have said after updates
+REPORTED: list[Measured] = []  # by probes, after each update
 PLENTY = FreeBytes(memory_bytes=1 << 42, disk_bytes=1 << 42)
 
 
@@ -75,7 +75,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     def probe(spec: Any, settings: Any, _limits: Any, _until: float) -> Generator[str, None, End]:
         yield "starting"
         with runs.folder_for_a_probe(settings) as place:
-            return End(measured=measure(spec, place, tell=TOLD.append))
+            return End(measured=measure(spec, place, report=REPORTED.append))
 
     monkeypatch.setattr(runs, "run_probe", probe)
 
@@ -115,7 +115,7 @@ def disk_of(spec: dict[str, Any]) -> tuple[int, int, list[Requirements]]:
 @pytest.mark.parametrize("name", SPECS)
 def test_the_disk_is_what_the_job_then_takes_and_the_probe_leaves_nothing(trained: Do, name: str) -> None:
     before = holdings()
-    TOLD.clear()
+    REPORTED.clear()
     outcome = measured(SPECS[name])
     assert holdings() == before
     assert (outcome.fits, outcome.problem) == (True, "")
@@ -140,8 +140,8 @@ def test_the_disk_is_what_the_job_then_takes_and_the_probe_leaves_nothing(traine
         assert 0 < least_needs.checkpoints_bytes <= min(checkpoints, result.checkpoint_bytes)
         assert 0 < least_needs.result_bytes <= artifacts
         assert len(result.first_batch) == 2 * domains
-        first = TOLD[0]  # after one update: the rest follows from the shapes
-        assert (len(TOLD), first.not_measured) == (4, ["checkpoints", "storing the result"])
+        first = REPORTED[0]  # after one update: the rest follows from the shapes
+        assert (len(REPORTED), first.not_measured) == (4, ["checkpoints", "storing the result"])
         assert (first.memory.optimizer, first.num_tokens) == (memory.optimizer, result.num_tokens)
         assert 0 < first.checkpoint_bytes <= result.checkpoint_bytes
         assert first.update is not None

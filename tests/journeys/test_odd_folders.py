@@ -16,8 +16,6 @@ LFS, PULL = "is a Git LFS pointer: the file (538 MB) was not downloaded", "`git 
 FILES: dict[str, tuple[dict[str, bytes], str, str]] = {
     "pointer": ({"config.json": b"{}", "model.safetensors": POINTER}, LFS, PULL),
     "pointer of an adapter": ({"adapter_config.json": b"{}", "adapter_model.safetensors": POINTER}, LFS, PULL),
-    "gguf": ({"model.gguf": GGUF}, "is a GGUF file", "gguf_file=NAME"),
-    "gguf with a configuration": ({"config.json": b"{}", "model.gguf": GGUF}, "is a GGUF file", "gguf_file=NAME"),
     "pickle": (
         {"config.json": b"{}", "pytorch_model.bin": b"\x80\x02"},
         "as pytorch_model.bin, a pickle",
@@ -54,6 +52,18 @@ def test_a_folder_is_called_by_what_it_holds(
     message = capsys.readouterr().err
     assert what in message
     assert remedy in message
+
+
+@pytest.mark.usefixtures("trained")
+@pytest.mark.parametrize("others", [{}, {"config.json": b"{}"}], ids=["only", "with a configuration"])
+def test_a_gguf_file_of_a_folder_becomes_a_seed_or_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], others: dict[str, bytes]
+) -> None:
+    folder = str(write(tmp_path / "from", {"model.gguf": GGUF, **others}))
+    assert main(["expert", "import", "--seed", "seed", "--name", "new", folder, "--here"])
+    assert "is a GGUF file. Add it as a seed model" in capsys.readouterr().err
+    assert main(["seed", "add", "new", folder, "--here"])
+    assert "model.gguf is a GGUF file without an architecture or without tensors" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_it_computes_what_it_computes_by_itself(trained: Do, capsys: pytest.Capt
     assert "seed:seed" in capsys.readouterr().out
 
 
-def test_it_is_one_expert_whose_deletion_keeps_the_seed(trained: Do) -> None:
+def test_it_is_one_expert_that_is_deleted_with_the_seed(trained: Do) -> None:
     with transaction() as session:
         mixtures.create_mixture(session, MixtureSpec(name="one", experts=["seed:seed"]))
     with transaction() as session:
@@ -60,17 +60,20 @@ def test_it_is_one_expert_whose_deletion_keeps_the_seed(trained: Do) -> None:
         mixtures.add_member(session, "two", "seed:seed")
     with reading() as session:
         assert [expert.name for expert in experts.list_experts(session)].count("seed:seed") == 1
-    with pytest.raises(InUseError, match="seed:seed"), transaction() as session:
+    with pytest.raises(InUseError, match="mixture “one”, “two”"), transaction() as session:
         seeds.delete_seed(session, "seed")
-    with pytest.raises(NotFoundError, match="seed:other"), transaction() as session:
+    with pytest.raises(NotFoundError, match="no seed model called “other”"), transaction() as session:
         mixtures.add_member(session, "two", "seed:other")
     with transaction() as session:
         mixtures.delete_mixture(session, "one")
         mixtures.delete_mixture(session, "two")
-        experts.delete_expert(session, "seed:seed")
-    with reading() as session:
-        get_storage().kept(seeds.seed_row(session, "seed").artifact).check()
-    done(trained(LORA))
+        with pytest.raises(BadSpecError, match=r"is the seed model “seed” as it is.*workbench seed delete seed"):
+            experts.delete_expert(session, "seed:seed")
+        mixtures.delete_mixture(session, "small")
+        for name in ("small/court", "small/kitchen"):
+            experts.delete_expert(session, name)
+        seeds.delete_seed(session, "seed")
+        assert experts.list_experts(session) == []
 
 
 def test_it_is_exported_but_no_parent_and_not_packed(trained: Do, tmp_path: Path) -> None:

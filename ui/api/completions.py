@@ -46,13 +46,13 @@ NUM_SEEDS = 2**64
 
 @router.get("/v1/models")
 def list_models(state: State) -> ModelList:
-    """Every mixture and every enabled expert."""
+    """Every mixture, every enabled expert, and every seed model as it is (`seed:NAME`)."""
     return ModelList(data=known_models(state.settings))
 
 
 @router.get("/v1/models/{name:path}")
 def show_model(name: str, state: State) -> Model:
-    """One mixture or expert, by its name or an alias."""
+    """One mixture or expert, by its name or an alias; `seed:NAME` is a seed model as it is."""
     models = {model.id: model for model in known_models(state.settings)}
     models = {alias: model for model in models.values() for alias in model.aliases} | models
     if name not in models:

@@ -23,7 +23,7 @@ router = APIRouter(prefix="/v1/workbench")
 class PosteriorRequest(MixFields):
     """POST /v1/workbench/posterior."""
 
-    model: str = Field(description="Name of a mixture or an expert.")
+    model: str = Field(description="Name of a mixture or an expert; seed:NAME is a seed model as it is.")
     text: str = Field(min_length=1, max_length=MAX_BODY_BYTES, description="The text to read.")
 
 

@@ -16,14 +16,14 @@ from starlette.responses import Response
 from ui.api.deps import State
 from ui.generation.model_host import with_clustering_id
 from workbench.access import audit
-from workbench.answers.card_lists import AuditList, DeviceList, ListAnswer, ReportList, ViewList
+from workbench.answers.card_lists import AuditList, DeviceList, ListAnswer, ReportList, SeedOfferList, ViewList
 from workbench.answers.cards import AliasCard, ClusteringCard, ExpertCard, MixtureCard, PriorCard, ReportCard, ViewCard
 from workbench.answers.posteriors import TextChanges
 from workbench.errors import NotFoundError
 from workbench.job_records import devices
 from workbench.kinds.kind import parse_as
 from workbench.questions import calibration
-from workbench.registry import aliases, experts, mixtures, priors, reports, views
+from workbench.registry import aliases, experts, mixtures, priors, reports, seed_offers, views
 from workbench.registry.clusters import cluster_documents, clusterings
 from workbench.registry.resources import RESOURCES, Resource
 from workbench.requests.body import MAX_NAMED, AnyGateChange, Names, Nullable, RequestBody, gate_changes
@@ -269,6 +269,12 @@ def change_cluster(
 def set_alias(name: str, body: AliasTarget, state: State) -> AliasCard:
     """Sets an alias of a mixture or an expert; an existing one is moved."""
     return state.write(aliases.set_alias, name, body.model)
+
+
+@router.get("/seed-offers")
+def list_seed_offers(state: State) -> SeedOfferList:
+    """Small real models that a seed model can be made of, with what each method takes on the server's machine."""
+    return SeedOfferList(data=state.read(seed_offers.list_offers))
 
 
 @router.get("/devices")

@@ -84,7 +84,7 @@ class ProgressLines:
 
 REDRAW_SECONDS = 0.5
 # of a result, shown otherwise or for programs
-MEASURED = {"throughput", "environment", "row_order", "reasons", "num_left_out"}
+MEASURED = {"throughput", "worse", "environment", "row_order", "reasons", "num_left_out"}
 STATES = {"queued": "waiting for a worker (`workbench up` starts one)"}
 
 
@@ -139,6 +139,8 @@ def _print_state(card: JobCard, as_json: bool) -> None:
         say(f"{card.title}: done in {duration(seconds)}. {_describe_result(card.result)}".rstrip())
         if measured := card.result.get("throughput"):
             say(describe_throughput(measured))
+        if worse := card.result.get("worse"):
+            print_note(worse)
     else:
         say(f"{card.title}: {card.state} as job {card.id}.\n{watch_line(card.id)}")
         from ui.serving.processes import WORKER, runs

@@ -1,4 +1,4 @@
-"""The models that the server offers: every mixture and every enabled expert."""
+"""The models that the server offers: every mixture, every enabled expert, and every seed model as it is."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from workbench.answers.cards import ExpertCard, MemberCard, MixtureCard
 from workbench.answers.server import Model
 from workbench.registry.aliases import list_aliases
 from workbench.registry.database import reading
-from workbench.registry.experts import list_experts
+from workbench.registry.experts import list_with_seeds
 from workbench.registry.mixtures import list_mixtures
 from workbench.settings import Settings
 
 
 def known_models(settings: Settings) -> list[Model]:
-    """Mixtures first, then experts that are enabled."""
+    """Mixtures first, then experts that are enabled, then seed models."""
     with reading(settings) as session:
-        mixtures, experts, aliases = list_mixtures(session), list_experts(session), list_aliases(session)
+        mixtures, experts, aliases = list_mixtures(session), list_with_seeds(session), list_aliases(session)
     named: dict[tuple[str, str], list[str]] = defaultdict(list)
     for alias in aliases:
         named[alias.kind, alias.model].append(alias.name)

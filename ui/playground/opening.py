@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from ui.present.forms.settings_in_address import not_used, read_parts
 from ui.present.next_step_text import problem_text
 from workbench.analysis.sample_texts import example
 from workbench.registry.mixtures import most_useful_first
+from workbench.specs.base import SEED
 from workbench.store.storage import get_storage
 
 if TYPE_CHECKING:
@@ -105,7 +107,7 @@ class Opening:
     ) -> list[Any]:
         """The inputs of each pane. Faults are added."""
         by_name = {model.id: model for model in models}
-        choices = [(f"{model.id} ({model.kind})", model.id) for model in models]
+        choices = [(f"{model.id} ({describe_kind(model)})", model.id) for model in models]
         answers = card.answers if card else []
         faults += _unknown(name for name in address.models.values() if name and name not in by_name)
         updates: list[Any] = []
@@ -137,11 +139,11 @@ class Opening:
         return [chips, parts_update(parts, active)], [*faults, *others]
 
     def first_prompt(self, model: str, mixtures: Sequence[str]) -> str:
-        """The start of held-out text of a mixture's first domain; the default prompt if there is none."""
+        """The start of held-out text of a mixture, up to the end of a word; the default prompt if there is none."""
         if model in mixtures:
             with suppress(Problem):
                 text = self._state.read(example, get_storage(self._state.settings), model)
-                return text[:PROMPT_CHARACTERS] or FIRST_PROMPT
+                return re.sub(r"\s+\S*$", "", text[:PROMPT_CHARACTERS]) or FIRST_PROMPT
         return FIRST_PROMPT
 
 
@@ -155,6 +157,11 @@ def restore_comparison(card: ComparisonCard) -> list[Any]:
     prompt = card.messages[-1].content if card.messages else card.prompt
     drawn = [getattr(sampling, name) for name in SAMPLING]
     return [CHAT if card.messages else COMPLETION, max(2, len(card.answers)), prompt, *drawn]
+
+
+def describe_kind(model: Model) -> str:
+    """What a model is, as a choice says it."""
+    return "seed model" if model.id.startswith(SEED) and model.kind == "expert" else model.kind
 
 
 def first_choice(models: Sequence[Model], given: Mapping[str, str], useful: Sequence[str]) -> list[str]:

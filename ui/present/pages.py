@@ -31,6 +31,7 @@ OVERVIEW = Page("app_pages/overview.py", "Overview", ":material/home:", "Overvie
 CORPORA = Page("app_pages/corpora.py", "Domains", ":material/library_books:", "Data", "corpus list")
 CLUSTERS = Page("app_pages/clusters.py", "Clusters", ":material/bubble_chart:", "Data", "cluster list")
 TRAIN = Page("app_pages/train.py", "New training", ":material/model_training:", "Train", "train")
+SEEDS = Page("app_pages/seeds.py", "Seed models", ":material/deployed_code:", "Train", "seed list")
 JOBS = Page("app_pages/jobs_page.py", "Jobs", ":material/list_alt:", "Train", "job list")
 EXPERTS = Page("app_pages/experts.py", "Experts", ":material/groups:", "Experts", "expert list")
 MIXTURES = Page("app_pages/mixtures.py", "Mixtures", ":material/tune:", "Mixtures", "mixture list")

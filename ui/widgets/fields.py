@@ -63,7 +63,7 @@ Answers = dict[tuple[str, ...], Any]
 
 # Only sizes a person would choose between; everything else keeps the paper's default.
 PRESETS: dict[str, dict[str, Any]] = {
-    "Standard (300 steps)": {},
+    "Standard": {},
     "Quick look (60 steps)": {
         "num_steps": 60,
         "block_size": 128,

@@ -23,7 +23,7 @@ from workbench.registry.experts import domains_of
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.seeds import seed_row
 from workbench.schema.job_states import ACTIVE, PARENT, PARTS, UNFINISHED
-from workbench.schema.names import unknown_name
+from workbench.schema.names import find_row, unknown_name
 from workbench.schema.tables import Domain, Expert, Job
 
 
@@ -85,7 +85,7 @@ def _domains_of_other_experts(session: Session, expert: str, spec: Any) -> set[s
     experts = getattr(spec, "experts", None)  # of a joint training: the domains of each
     if not isinstance(experts, Mapping) or len(experts) == 1:
         return set()
-    row = session.scalar(select(Expert).where(Expert.name == expert))
+    row = find_row(session, Expert, expert)
     return set(spec.domains) - set(experts[expert] if row is None else domains_of(row))
 
 
@@ -96,7 +96,7 @@ def count_retained(session: Session, experts: Sequence[str]) -> Counter[str]:
 
 
 def _job_of(session: Session, expert: str) -> Job:
-    row = session.scalar(select(Expert).where(Expert.name == expert))
+    row = find_row(session, Expert, expert)
     if row is not None and row.job_id is not None and (job := session.get(Job, row.job_id)):
         return job
     unfinished = select(Job).where(Job.state.in_(UNFINISHED)).order_by(Job.created_at.desc())
@@ -242,7 +242,7 @@ def _parent(session: Session, job: JobCard) -> Expert | None:
     if (recorded := newest_event(session, job.id, PARENT)) is not None and recorded.data:
         return session.get(Expert, recorded.data["parent"])
     name = job.result.get("parent") or job.spec.get("parent")
-    return session.scalar(select(Expert).where(Expert.name == name)) if name else None
+    return find_row(session, Expert, name) if name else None
 
 
 def _dense_models(session: Session, job: JobCard) -> Iterator[tuple[str, Expert]]:

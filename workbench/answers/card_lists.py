@@ -8,6 +8,7 @@ from pydantic import Field
 
 from workbench.answers.base import Answer
 from workbench.answers.cards import AuditCard, DeviceCard, EventCard, JobCard, ReportCard, ViewCard
+from workbench.answers.seed_offers import SeedOffer
 
 
 class ListAnswer(Answer):
@@ -61,6 +62,12 @@ class AuditList(ListAnswer):
     """Entries of the audit log, the newest first."""
 
     data: list[AuditCard]
+
+
+class SeedOfferList(ListAnswer):
+    """The catalogue of models that a seed model can be made of."""
+
+    data: list[SeedOffer]
 
 
 class ReportList(ListAnswer):

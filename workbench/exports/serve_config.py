@@ -20,10 +20,9 @@ from engine.methods.registry import method_of
 from workbench.answers.base import Answer
 from workbench.errors import BadSpecError
 from workbench.formatting.shell_command import shell_command
-from workbench.registry.experts import SEED, expert_or_seed
 from workbench.registry.mixtures import mixture_row, taking_part
 from workbench.schema.tables import Expert
-from workbench.specs.base import output_complaints
+from workbench.specs.base import SEED, output_complaints
 from workbench.store.storage import Storage
 
 
@@ -73,8 +72,6 @@ _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM takes
 def write_serve_config(session: Session, storage: Storage, mixture: str, folder: Path) -> ServeConfig:
     """Writes the script and the same as JSON into a new folder. The script exports the weights when it is run.
 
-    Needs a session that writes: a seed model with adapters also becomes an expert.
-
     Raises NotFoundError, and BadSpecError for a folder that exists, and for a mixture with nothing that vLLM can serve.
     """
     if complaints := output_complaints(str(folder), "folder"):
@@ -83,8 +80,6 @@ def write_serve_config(session: Session, storage: Storage, mixture: str, folder:
     if not config.servers:
         because = " ".join(f"“{one.expert}” {one.because}." for one in config.left_out)
         raise BadSpecError([f"vLLM can serve no expert of “{mixture}”. {because}".strip()])
-    for server in config.servers:
-        expert_or_seed(session, server.model)  # only then can a seed model be exported
     folder.mkdir(parents=True)
     (folder / CONFIG).write_text(json.dumps(config.model_dump(), indent=2) + "\n", encoding="utf-8")
     (folder / SCRIPT).write_text(_script(config), encoding="utf-8")

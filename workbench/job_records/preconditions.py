@@ -19,9 +19,9 @@ from workbench.errors import BadSpecError, NameTakenError, NotFoundError
 from workbench.kinds.kind import Kind, kind_named, parse_spec
 from workbench.registry.aliases import model_name
 from workbench.schema.job_states import UNFINISHED
-from workbench.schema.names import ALIAS_SIGN, Named, ensure_free, not_a_cli_name
+from workbench.schema.names import ALIAS_SIGN, Named, ensure_free, find_row, not_a_cli_name, unknown_name
 from workbench.schema.tables import Clustering, Corpus, Domain, Expert, Job, Mixture, Prior, SeedModel
-from workbench.specs.base import RegistryObject, Spec, What
+from workbench.specs.base import SEED, RegistryObject, Spec, What
 
 TABLES: dict[What, Named] = {
     "corpus": Corpus,
@@ -69,9 +69,11 @@ class RegistryForecast:
 
     def holds(self, thing: RegistryObject) -> bool:
         """Whether an object is in the registry, or will be once the unfinished jobs are done."""
-        table = TABLES[thing[0]]
-        named = select(table.id).where(table.name == thing[1])
-        return thing in self._coming or self._session.scalar(named) is not None
+        what, name = thing
+        table: Any = TABLES[what]
+        if thing in self._coming or find_row(self._session, table, name) is not None:
+            return True
+        return name.startswith(SEED) and ("seed model", name.removeprefix(SEED)) in self._coming
 
     def validate(self, spec: Spec) -> None:
         """Raises BadSpecError with all complaints of `validate_against_registry`."""
@@ -101,10 +103,10 @@ class RegistryForecast:
         complaints = []
         for what, name in dict.fromkeys(kind.requires(spec)):
             if not self.holds((what, name)) and not (what == "domain" and self._any_domain):
-                column = TABLES[what].name
-                known = self._session.scalars(select(column).order_by(column).limit(20))
-                coming = (one for other, one in self._coming if other == what)
-                complaints.append(str(NotFoundError(what, name, [*known, *coming])))
+                table: Any = TABLES[what]
+                problem = unknown_name(self._session, table, name)
+                coming = (one for other, one in self._coming if other == problem.what)
+                complaints.append(str(NotFoundError(problem.what, problem.name, [*problem.known, *coming])))
         return complaints
 
 
@@ -112,6 +114,9 @@ def without_aliases(session: Session, spec: Spec) -> Spec:
     """The spec with the names of the models that its aliases mean now: each attempt looks models up by name."""
     required = [name for what, name in kind_of(spec).requires(spec) if what in ("expert", "mixture")]
     meant = {name: model_name(session, name) for name in required if ALIAS_SIGN in name}
+    for what, name in kind_of(spec).requires(spec):
+        if what == "seed model" and name.startswith(SEED) and (row := find_row(session, SeedModel, name)) is not None:
+            meant[name] = row.name
     given = spec.model_dump(mode="json")
     fields = {name: _replace_names(value, meant) for name, value in given.items()}
     return parse_spec(fields) if fields != given else spec

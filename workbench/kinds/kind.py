@@ -161,14 +161,14 @@ class Probe(Generic[SpecType]):
 def training_probe(spec: Any, base: RegistryObject) -> Probe[Any]:
     """The probe of a spec whose field `training` says how it is trained, from a base in the registry."""
     training = spec.training
-    num_steps = min(_STEPS, training.num_steps)
+    num_steps = min(_STEPS, training.max_steps)
     # A checkpoint before the last: with patience, that one has no best weights next to it.
     short = replace(training, num_steps=num_steps, checkpoint_every=max(1, num_steps // 2))
     return Probe(
         short=spec.model_copy(update={"training": short}),
-        num_steps=training.num_steps,
-        num_evaluations=-(-training.num_steps // training.evaluate_every),
-        num_checkpoints=-(-training.num_steps // training.checkpoint_every),
+        num_steps=training.max_steps,
+        num_evaluations=-(-training.max_steps // training.evaluate_every),
+        num_checkpoints=-(-training.max_steps // training.checkpoint_every),
         base=base,
         smaller=tuple(_smaller(spec)),
     )

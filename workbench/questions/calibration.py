@@ -23,10 +23,10 @@ from workbench.answers.posteriors import Change, EvidenceCalibration
 from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.questions.question import Question
 from workbench.registry.database import reading, transaction
-from workbench.registry.experts import domains_of
+from workbench.registry.experts import domains_of, expert_with_id
 from workbench.registry.mixtures import create_mixture, get_mixture, save_calibration
 from workbench.requests.planning import plan
-from workbench.schema.tables import Evaluation, Expert
+from workbench.schema.tables import Evaluation
 from workbench.settings import Settings, get_settings
 from workbench.specs.requests import MixtureRequest, MixtureSpec
 from workbench.store.storage import Storage, get_storage
@@ -115,7 +115,7 @@ def _scores_by_domain(
     session: Session, planned: GenerationPlan
 ) -> tuple[dict[str, set[str]], dict[str, Sequence[Evaluation]]]:
     """The domains that trained each expert, by its id, and the dev scores of those domains."""
-    homes = {expert.id: set(domains_of(session.get_one(Expert, expert.id))) for expert in planned.experts}
+    homes = {expert.id: set(domains_of(expert_with_id(session, expert.id))) for expert in planned.experts}
     trained = set().union(*homes.values())
     scored: dict[str, Sequence[Evaluation]] = {
         domain: rows for domain, rows in scored_domains(session, planned, "dev").items() if domain in trained

@@ -16,9 +16,8 @@ from engine.models.flops import Shape, training_flops
 from workbench.answers.base import Answer
 from workbench.errors import StorageError
 from workbench.questions.question import MixtureName, Question
-from workbench.registry.experts import part_names
+from workbench.registry.experts import expert_with_id, part_names
 from workbench.requests.planning import plan
-from workbench.schema.tables import Expert
 from workbench.store.storage import Storage
 
 
@@ -60,7 +59,7 @@ def expert_costs(
     session: Session, storage: Storage, mixture: str, expert_ids: Sequence[str], *, context: int = 256
 ) -> MixtureCosts:
     """The costs of these experts of a mixture, without reading the mixture."""
-    rows = [session.get_one(Expert, id) for id in expert_ids]
+    rows = [expert_with_id(session, id) for id in expert_ids]
     bases = {row.base_id: storage.path(row.base_id) for row in rows}
     shapes = {id: _shape(mixture, folder) for id, folder in bases.items()}
     methods = [method_of(row.method) for row in rows]

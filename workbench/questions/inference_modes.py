@@ -15,7 +15,7 @@ from workbench.analysis.scores import load_counted, load_scores, mixed_perplexit
 from workbench.answers.base import Answer
 from workbench.questions.posteriors import estimate_cached_prior
 from workbench.questions.question import Evidence, MixtureName, NewestWeight, Question, Split
-from workbench.registry.experts import domains_of
+from workbench.registry.experts import domains_of, expert_with_id
 from workbench.requests.planning import plan
 from workbench.schema.tables import Domain, Expert
 from workbench.store.storage import Storage
@@ -92,7 +92,7 @@ class InferenceModesRequest(Question[InferenceModeComparison]):
         homes = dict(session.execute(select(Expert.id, Domain.name).join(Expert.domain)).tuples().all())
         owners = [homes.get(expert.id) for expert in planned.experts]
         roles = dict(session.execute(select(Domain.name, Domain.role)).tuples().all())
-        trained = {name for expert in planned.experts for name in domains_of(session.get_one(Expert, expert.id))}
+        trained = {name for expert in planned.experts for name in domains_of(expert_with_id(session, expert.id))}
         held_out = scored_domains(session, planned, "dev")
         rows = []
         for domain, evaluations in scored_domains(session, planned, self.split).items():

@@ -18,7 +18,7 @@ from workbench.answers.base import Answer
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
 from workbench.formatting.shell_command import evaluate_command
 from workbench.questions.question import Evidence, MixtureName, NewestWeight, Question, Split
-from workbench.registry.experts import domains_of
+from workbench.registry.experts import domains_of, expert_with_id
 from workbench.requests.planning import plan
 from workbench.schema.tables import Domain, Evaluation, Expert
 from workbench.store.storage import Storage
@@ -87,7 +87,7 @@ class PosteriorMapRequest(Question[PosteriorMap]):
 
         planned = plan(session, storage, self.mixture)
         roles = dict(session.execute(select(Domain.name, Domain.role)).tuples().all())
-        trained = {name for expert in planned.experts for name in domains_of(session.get_one(Expert, expert.id))}
+        trained = {name for expert in planned.experts for name in domains_of(expert_with_id(session, expert.id))}
         homes = dict(session.execute(select(Expert.id, Domain.name).join(Expert.domain)).tuples().all())
         rows, too_short = [], []
         for domain, evaluations in scored_domains(session, planned, self.split).items():

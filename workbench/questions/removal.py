@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.config import PAPER_BLOCKS
@@ -29,6 +28,7 @@ from workbench.registry.corpora import domain_row
 from workbench.registry.experts import ancestors, parts_of
 from workbench.registry.mixtures import member_named, mixture_row, taking_part
 from workbench.registry.reports import list_reports
+from workbench.schema.names import find_row
 from workbench.schema.tables import Domain, Evaluation, Expert
 from workbench.store.storage import Storage
 
@@ -209,8 +209,8 @@ def removal_row(
 
 def removal_reports(session: Session, expert: str) -> list[ReportCard]:
     """The certificates of an expert's removal, the newest first; a deleted expert is matched by name."""
-    there = session.scalar(select(Expert.id).where(Expert.name == expert))
-    reports = list_reports(session, kind=KIND, about_id=there)
+    there = find_row(session, Expert, expert)
+    reports = list_reports(session, kind=KIND, about_id=there.id if there else None)
     return reports if there else [report for report in reports if report.findings["expert"] == expert]
 
 

@@ -12,11 +12,13 @@ from typing import Literal
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
+from sqlalchemy.orm.interfaces import ORMOption
 
 from workbench.answers.cards import AliasCard
 from workbench.errors import BadSpecError, NoModelError
-from workbench.schema.names import ALIAS_SIGN, aliased_row, by_name, clean_name
+from workbench.schema.names import ALIAS_SIGN, aliased_row, by_name, clean_name, find_row, unknown_name
 from workbench.schema.tables import Alias, Expert, Mixture
+from workbench.specs.base import SEED
 
 _FORM = re.compile(r"[A-Za-z0-9_-]{1,40}")  # of the part after the sign, as MLflow has it
 _RESERVED = re.compile(r"latest|v?\d+", re.IGNORECASE)  # mean versions in MLflow
@@ -52,11 +54,15 @@ def delete_alias(session: Session, name: str) -> None:
     session.delete(by_name(session, Alias, name))
 
 
-def model_row(session: Session, name: str) -> Mixture | Expert:
-    """The mixture or expert that a name or an alias means; of two with one name the mixture. Raises NoModelError."""
-    row: Mixture | Expert | None = session.scalar(select(Mixture).where(Mixture.name == name))
-    row = row or session.scalar(select(Expert).where(Expert.name == name))
-    row = row or aliased_row(session, Mixture, name) or aliased_row(session, Expert, name)
+def model_row(session: Session, name: str, *of_mixture: ORMOption) -> Mixture | Expert:
+    """The mixture or expert that a name, an alias or `seed:NAME` means; of two with one name the mixture.
+
+    A mixture is loaded with the options. Raises NoModelError, or NotFoundError for an unknown seed model.
+    """
+    row: Mixture | Expert | None = session.scalar(select(Mixture).options(*of_mixture).where(Mixture.name == name))
+    row = row or aliased_row(session, Mixture, name) or find_row(session, Expert, name)
+    if row is None and name.startswith(SEED):
+        raise unknown_name(session, Expert, name)
     if row is None:
         of_both = [session.scalars(select(table.name).order_by(table.name)).all() for table in (Mixture, Expert)]
         raise NoModelError(name, *of_both)

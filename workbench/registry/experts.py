@@ -8,17 +8,17 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import String, cast, func, or_, select
 from sqlalchemy.orm import Session, joinedload
 
-from engine.methods.bare_seed.descriptor import METHOD as BARE_SEED
 from engine.methods.base import Parameters, StoredExpert
 from engine.methods.registry import method_of, methods
 from workbench.answers.cards import ExpertCard, ExpertLook
-from workbench.errors import NotFoundError
+from workbench.errors import BadSpecError, NotFoundError
+from workbench.formatting.shell_command import shell_command
 from workbench.registry.aliases import aliases_of
 from workbench.registry.database import plain
 from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
 from workbench.registry.reproducible import reproducible_from
 from workbench.registry.seeds import copied_expert, copied_experts
-from workbench.schema.names import by_name, choose_look, clean_name, ensure_free
+from workbench.schema.names import bare_seeds, by_name, choose_look, clean_name, ensure_free, find_row
 from workbench.schema.tables import (
     Cluster,
     Corpus,
@@ -29,15 +29,20 @@ from workbench.schema.tables import (
     MixtureMember,
     SeedModel,
 )
+from workbench.specs.base import SEED
 from workbench.store.artifacts import forget_made_from, forget_scores
 
-SEED = "seed:"  # begins the name of a seed model as an expert
 _AROUND = [joinedload(one) for one in (Expert.domain, Expert.seed, Expert.parent, Expert.artifact)]
 
 
 def list_experts(session: Session) -> list[ExpertCard]:
     """All experts by name."""
     return _cards(session, session.scalars(select(Expert).options(*_AROUND).order_by(Expert.name)).all())
+
+
+def list_with_seeds(session: Session) -> list[ExpertCard]:
+    """All experts by name, then every seed model as it is that is not among them."""
+    return [*list_experts(session), *_cards(session, bare_seeds(session))]
 
 
 def list_states(session: Session) -> list[tuple[str, str, bool]]:
@@ -47,12 +52,14 @@ def list_states(session: Session) -> list[tuple[str, str, bool]]:
 
 
 def list_looks(session: Session) -> list[ExpertLook]:
-    """Names, colours and marks of all experts for charts, the oldest first."""
+    """Names, colours and marks of all experts for charts, the oldest first; then those of seed models as they are."""
     columns = (Expert.name, Domain.name, Expert.colour_number, Expert.mark, Expert.job_id)
     statement = select(*columns).outerjoin(Expert.domain).order_by(Expert.created_at, Expert.id)
+    rows = [*session.execute(statement).tuples()]
+    rows += [(row.name, None, row.colour_number, row.mark, row.job_id) for row in bare_seeds(session)]
     return [
         ExpertLook(name=name, domain=domain or "", colour_number=number, mark=mark, job_id=job_id)
-        for name, domain, number, mark, job_id in session.execute(statement).tuples()
+        for name, domain, number, mark, job_id in rows
     ]
 
 
@@ -67,30 +74,16 @@ def expert_row(session: Session, name: str) -> Expert:
     return by_name(session, Expert, name)
 
 
-def expert_or_seed(session: Session, name: str) -> Expert:
-    """The row of an expert, or of the seed model that `seed:NAME` names, made now if it has none."""
-    row = session.scalar(select(Expert).where(Expert.name == name))
-    seed = session.scalar(select(SeedModel).where(SeedModel.name == name.removeprefix(SEED)))
-    if row is not None or not name.startswith(SEED) or seed is None:
-        return row or expert_row(session, name)
-    colour_number, mark = choose_look(session, name)
-    row = Expert(
-        name=name,
-        method=BARE_SEED.name,
-        seed=seed,
-        base=seed.artifact,
-        artifact=seed.artifact,
-        tokenizer_sha256=seed.tokenizer_sha256,
-        data_sha256="",
-        num_parameters=0,
-        config={"domains": []},
-        metrics={},
-        colour_number=colour_number,
-        mark=mark,
-        job_id=seed.job_id,
-    )
-    session.add(row)
-    session.flush()
+def find_expert(session: Session, id: str) -> Expert | None:
+    """The expert with this id, which a seed model as it is has of the seed model; None if there is none any more."""
+    row, seed = session.get(Expert, id), session.get(SeedModel, id)
+    return find_row(session, Expert, SEED + seed.name) if row is None and seed is not None else row
+
+
+def expert_with_id(session: Session, id: str) -> Expert:
+    """The expert with this id, as `find_expert` finds it. Raises NotFoundError."""
+    if (row := find_expert(session, id)) is None:
+        raise NotFoundError("expert", id)
     return row
 
 
@@ -150,9 +143,10 @@ def describe(session: Session, name: str, *, notes: str | None = None, tags: Seq
 def rename(session: Session, name: str, new_name: str) -> ExpertCard:
     """Renames an expert. Its files and all references to it do not change.
 
-    Raises InUseError while an unfinished job names it.
+    Raises InUseError while an unfinished job names it, BadSpecError for a seed model as it is.
     """
     row = expert_row(session, name)
+    _refuse_bare_seed(row)
     new_name = clean_name("expert", new_name)
     if new_name != name:
         ensure_free(session, Expert, new_name)
@@ -166,9 +160,11 @@ def delete_expert(session: Session, name: str) -> None:
     """Deletes an expert with its scores, and its base if no other expert uses it and it is not a seed.
 
     Raises InUseError if another expert or a seed is its copy, an average uses it, or a mixture, an alias or a job needs
-    it. A composition needs none of its source experts: it has its own copies, and keeps their names.
+    it, BadSpecError for a seed model as it is. A composition needs none of its source experts: it has its own copies,
+    and keeps their names.
     """
     row = expert_row(session, name)
+    _refuse_bare_seed(row)
     refuse_if_used("expert", name, users_of(session, name))
     forget_scores(session, Evaluation.expert_id == row.id)
     forget_made_from(session, row.id)
@@ -183,6 +179,15 @@ def delete_expert(session: Session, name: str) -> None:
     is_seed = session.scalar(select(SeedModel.id).where(SeedModel.artifact_id == base.id)) is not None
     if base is not artifact and not is_seed and not session.scalar(others):
         session.delete(base)
+
+
+def _refuse_bare_seed(row: Expert) -> None:
+    if method_of(row.method).is_seed and row.seed is not None:
+        command = shell_command("seed", "delete", row.seed.name)
+        raise BadSpecError(
+            [f"“{row.name}” is the seed model “{row.seed.name}” as it is, not an expert that was trained."],
+            f"It has the seed model's name, and is deleted with it: `{command}`.",
+        )
 
 
 def users_of(session: Session, name: str) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 
-from sqlalchemy import select
+from sqlalchemy import inspect, select
 from sqlalchemy.orm import Session, selectinload
 
 from engine.config import absurdity
@@ -17,12 +17,14 @@ from workbench.answers.cards import CalibratedGain, MemberCard, MixtureCard
 from workbench.answers.posteriors import EvidenceCalibration
 from workbench.errors import BadSpecError, ChangedMeanwhileError, NameTakenError, NotFoundError
 from workbench.formatting.number_format import change
+from workbench.formatting.shell_command import shell_command
 from workbench.registry.aliases import aliases_of
 from workbench.registry.clusters.cluster_routing import gate_complaints, route_complaints
-from workbench.registry.experts import domains_of, expert_or_seed, part_names, with_another_tokenizer
+from workbench.registry.experts import domains_of, expert_row, part_names, with_another_tokenizer
 from workbench.registry.references import refuse_if_used, unfinished_jobs
 from workbench.schema.names import by_name, clean_name, ensure_free, free_name
 from workbench.schema.tables import Evaluation, Expert, Mixture, MixtureMember
+from workbench.specs.base import SEED
 from workbench.specs.gates import changed_gate, dump_gate, load_gate
 from workbench.specs.requests import MixtureSpec
 
@@ -54,6 +56,17 @@ def most_useful_first(session: Session) -> list[MixtureCard]:
 def mixture_row(session: Session, name: str) -> Mixture:
     """The row of a mixture; raises NotFoundError with the existing names."""
     return by_name(session, Mixture, name, MEMBERS)
+
+
+def _stored_row(session: Session, name: str) -> Mixture:
+    """The row of a mixture that is to be changed. Raises BadSpecError for a seed model as it is."""
+    row = mixture_row(session, name)
+    if inspect(row).transient:
+        command = shell_command("mixture", "create", "NAME", "--experts", name)
+        raise BadSpecError(
+            [f"“{name}” is a seed model as it is, not a mixture that is stored."], f"Make one: `{command}`."
+        )
+    return row
 
 
 def taking_part(row: Mixture, always: Expert | None = None) -> tuple[Expert, ...]:
@@ -103,7 +116,9 @@ def copy_mixture(session: Session, name: str, new_name: str = "") -> MixtureCard
     Raises NameTakenError or BadSpecError for the name of the copy.
     """
     row = mixture_row(session, name)
-    new_name = clean_name("mixture", new_name or free_name(row.name, ".", session.scalars(select(Mixture.name)).all()))
+    new_name = clean_name(
+        "mixture", new_name or free_name(row.name.removeprefix(SEED), ".", session.scalars(select(Mixture.name)).all())
+    )
     ensure_free(session, Mixture, new_name)
     copied = Mixture(name=new_name, gate=dict(row.gate), notes=row.notes, calibration=row.calibration)
     copied.members = [
@@ -116,7 +131,7 @@ def copy_mixture(session: Session, name: str, new_name: str = "") -> MixtureCard
 
 
 def _members(session: Session, spec: MixtureSpec) -> list[MixtureMember]:
-    experts = [expert_or_seed(session, name) for name in spec.experts]
+    experts = [expert_row(session, name) for name in spec.experts]
     weights = [1.0] * len(experts) if spec.weights is None else spec.weights
     _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
     return [
@@ -127,7 +142,7 @@ def _members(session: Session, spec: MixtureSpec) -> list[MixtureMember]:
 
 def delete_mixture(session: Session, name: str) -> None:
     """Deletes a mixture, not its experts. Raises InUseError if an alias or a job needs it."""
-    row = mixture_row(session, name)
+    row = _stored_row(session, name)
     jobs = unfinished_jobs(session, ["mixture", "retrained"], [row.name])
     refuse_if_used("mixture", name, {"alias": aliases_of(session, row), "job": jobs})
     session.delete(row)
@@ -135,7 +150,7 @@ def delete_mixture(session: Session, name: str) -> None:
 
 def add_member(session: Session, mixture: str, expert: str, weight: float | None = None) -> MixtureCard:
     """Appends an expert to a mixture; its default weight is the mean of the others."""
-    row, added = mixture_row(session, mixture), expert_or_seed(session, expert)
+    row, added = _stored_row(session, mixture), expert_row(session, expert)
     if any(member.expert_id == added.id for member in row.members):
         raise NameTakenError(f"member of “{mixture}”", expert)
     others = [member.weight for member in row.members]
@@ -161,7 +176,7 @@ def average_weight(others: Sequence[float]) -> float:
 
 def remove_member(session: Session, mixture: str, expert: str) -> MixtureCard:
     """Removes an expert from a mixture; raises BadSpecError for the last one, or the last that takes part."""
-    row = mixture_row(session, mixture)
+    row = _stored_row(session, mixture)
     member = member_named(row, expert)
     if len(row.members) == 1:
         raise BadSpecError([f"“{expert}” is the last expert of “{mixture}”."], "Delete the mixture instead.")
@@ -173,7 +188,7 @@ def remove_member(session: Session, mixture: str, expert: str) -> MixtureCard:
 
 def set_active(session: Session, mixture: str, expert: str, active: bool) -> MixtureCard:
     """Switches an expert on or off in this mixture only. Raises BadSpecError for the last that takes part."""
-    row = mixture_row(session, mixture)
+    row = _stored_row(session, mixture)
     member = member_named(row, expert)
     if not active:
         _require_others(row, member)
@@ -186,7 +201,7 @@ def arrange(session: Session, mixture: str, active: Collection[str], weights: Ma
 
     A disabled expert keeps its switch.
     """
-    row = mixture_row(session, mixture)
+    row = _stored_row(session, mixture)
     _refuse(_weight_complaints(list(weights), list(weights.values())))
     _require_active(
         row,
@@ -219,7 +234,7 @@ def _require_active(row: Mixture, left: Sequence[MixtureMember]) -> None:
 
 def set_weight(session: Session, mixture: str, expert: str, weight: float) -> MixtureCard:
     """Sets an expert's prior or fixed weight; only proportions matter. Raises BadSpecError for the last above 0."""
-    row = mixture_row(session, mixture)
+    row = _stored_row(session, mixture)
     _refuse(_weight_complaints([expert], [weight]))
     member = member_named(row, expert)
     if not weight:
@@ -230,7 +245,7 @@ def set_weight(session: Session, mixture: str, expert: str, weight: float) -> Mi
 
 def set_gate(session: Session, mixture: str, gate: GateConfig) -> MixtureCard:
     """Sets the gate of a mixture. Raises BadSpecError if the gate cannot weigh its experts."""
-    row = mixture_row(session, mixture)
+    row = _stored_row(session, mixture)
     _refuse(gate_complaints(session, gate, [member.expert for member in row.members]))
     row.gate = dump_gate(gate)
     return _card(row)
@@ -238,7 +253,7 @@ def set_gate(session: Session, mixture: str, gate: GateConfig) -> MixtureCard:
 
 def save_calibration(session: Session, fitted: EvidenceCalibration) -> MixtureCard:
     """Gives a mixture the evidence that was fitted and stores the gain, unless its own is kept; its notes say which."""
-    row = mixture_row(session, fitted.mixture)
+    row = _stored_row(session, fitted.mixture)
     if not fitted.keeps:
         row.gate = dump_gate(changed_gate(load_gate(row.gate), {"evidence": asdict(fitted.best)}))
         row.calibration = CalibratedGain(**fitted.gain.model_dump(), at=time.time()).model_dump()

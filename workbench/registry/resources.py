@@ -17,6 +17,7 @@ from workbench.answers.base import Answer
 from workbench.registry import aliases, corpora, experts, mixtures, priors, reports, seeds, views
 from workbench.registry.clusters import clusterings
 from workbench.schema import tables
+from workbench.schema.names import bare_seeds
 
 ResourceKind = Literal[
     "corpus",
@@ -159,9 +160,13 @@ RESOURCES: Mapping[str, Resource] = {
 
 
 def names_from(session: Session, kind: ResourceKind, start: str) -> list[str]:
-    """Names that begin so, in alphabetical order; of jobs, reports and comparisons the first digits of their ids."""
+    """Names that begin so, in alphabetical order; of jobs, reports and comparisons the first digits of their ids.
+
+    Seed models as they are follow experts.
+    """
     table: Any = {"job": tables.Job, "comparison": tables.Comparison}.get(kind) or RESOURCES[kind].table
     has_name = hasattr(table, "name")
     column = table.name if has_name else table.id
     statement = select(column).where(column.startswith(start, autoescape=True)).order_by(column).limit(50)
-    return [name if has_name else name[: max(ID_DIGITS, len(start))] for name in session.scalars(statement)]
+    seeds = [row.name for row in bare_seeds(session) if row.name.startswith(start)] if kind == "expert" else []
+    return [name if has_name else name[: max(ID_DIGITS, len(start))] for name in session.scalars(statement)] + seeds

@@ -10,10 +10,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
 from workbench.answers.cards import SeedCard
+from workbench.registry.aliases import aliases_of
 from workbench.registry.database import plain
 from workbench.registry.references import refuse_if_used, unfinished_jobs
 from workbench.schema.names import by_name, clean_name, ensure_free
-from workbench.schema.tables import Clustering, Expert, Job, SeedModel
+from workbench.schema.tables import Clustering, Evaluation, Expert, Job, Mixture, MixtureMember, SeedModel
+from workbench.specs.base import SEED
+from workbench.store.artifacts import forget_scores
 from workbench.store.storage import Storage
 
 MADE_OF = "expert_id"  # in the result of a seed's job: the expert that the seed is a copy of
@@ -41,11 +44,14 @@ class SeedText:
     chat_template: str
     conversation: str
     changes: str  # what of its files was left out or changed when it was imported
+    origin: dict[str, Any]  # of a model from GGUF: its file, quantization, hashes and license
 
 
 def seed_text(session: Session, storage: Storage, name: str) -> SeedText:
     """How a seed model reads and ends texts, from the files that it was stored with."""
     from engine.errors import ChatTemplateError
+    from engine.foreign_files import read_object
+    from engine.models.gguf_model import ORIGIN
     from engine.text.chat.template import load_chat_template, stop_ids
     from engine.text.tokenizer import load_tokenizer
 
@@ -59,13 +65,19 @@ def seed_text(session: Session, storage: Storage, name: str) -> SeedText:
         shown = str(error)
     job = session.get(Job, row.job_id) if row.job_id else None
     return SeedText(
-        context=next((int(row.config[field]) for field in _CONTEXT if row.config.get(field)), None),
+        context=context_of(row),
         begins_with="".join(map(tokenizer.written, tokenizer.prefix)),
         stops=tuple(map(tokenizer.written, sorted(stops))),
         chat_template=template.source if template else "",
         conversation=shown,
         changes=str(job.result.get(CHANGES, "")) if job and job.result else "",
+        origin=read_object(folder, ORIGIN, 1 << 16) or {},
     )
+
+
+def context_of(seed: SeedCard | SeedModel) -> int | None:
+    """The tokens that a seed model reads at most; None where its config.json sets no bound."""
+    return next((int(seed.config[field]) for field in _CONTEXT if seed.config.get(field)), None)
 
 
 _EXAMPLE = [{"role": "user", "content": "Hello?"}]
@@ -101,14 +113,27 @@ def copied_experts(session: Session) -> list[tuple[SeedModel, Expert]]:
 
 
 def delete_seed(session: Session, name: str) -> None:
-    """Deletes a seed model; raises InUseError when experts, clusterings or unfinished jobs need it."""
+    """Deletes a seed model, and what it is as an expert with its scores.
+
+    Raises InUseError when experts, clusterings, unfinished jobs, or as an expert mixtures and aliases need it.
+    """
     row = seed_row(session, name)
+    bare = session.scalar(select(Expert).where(Expert.seed_id == row.id, Expert.artifact_id == row.artifact_id))
+    ids = {bare.id} if bare else set[str]()
+    mixtures = select(Mixture.name).join(MixtureMember).where(MixtureMember.expert_id.in_(ids))
+    names = [name, SEED + name]
     users: dict[str, Iterable[str]] = {
-        "expert": session.scalars(select(Expert.name).where(Expert.seed_id == row.id)),
+        "expert": session.scalars(select(Expert.name).where(Expert.seed_id == row.id, Expert.id.not_in(ids))),
         "clustering": session.scalars(select(Clustering.name).where(Clustering.seed_id == row.id)),
-        "job": unfinished_jobs(session, ["seed_model"], [name]),
+        "mixture": session.scalars(mixtures),
+        "alias": aliases_of(session, bare) if bare else (),
+        "job": unfinished_jobs(session, ["seed_model", "mixture", "expert", "experts"], names),
     }
     refuse_if_used("seed model", name, users)
+    if bare is not None:
+        forget_scores(session, Evaluation.expert_id == bare.id)
+        session.delete(bare)
+        session.flush()
     session.delete(row)
     session.delete(row.artifact)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload, selectinload
 
 from engine.errors import MixtureError
@@ -84,14 +83,11 @@ def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> G
 
 
 def _find_model(session: Session, name: str) -> _StoredModel:
-    mixture = session.scalar(select(Mixture).where(Mixture.name == name).options(_MEMBERS))
-    if mixture is not None:
-        members = [_PlannedMember(m.expert, m.weight, m.active and m.expert.enabled) for m in mixture.members]
-        return _StoredModel(name, members, load_gate(mixture.gate))
-    expert = session.scalar(select(Expert).where(Expert.name == name))
-    if expert is None:
-        return _find_model(session, model_row(session, name).name)  # an alias
-    return _StoredModel(name, [_PlannedMember(expert, 1.0, expert.enabled)], default_gate(), is_mixture=False)
+    row = model_row(session, name, _MEMBERS)
+    if isinstance(row, Mixture):
+        members = [_PlannedMember(m.expert, m.weight, m.active and m.expert.enabled) for m in row.members]
+        return _StoredModel(row.name, members, load_gate(row.gate))
+    return _StoredModel(row.name, [_PlannedMember(row, 1.0, row.enabled)], default_gate(), is_mixture=False)
 
 
 def _weights(session: Session, model: _StoredModel, request: MixtureRequest) -> Mapping[str, float] | None:

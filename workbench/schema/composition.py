@@ -6,13 +6,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.methods.parts.method import backbone_of
 from engine.methods.registry import method_of
 from workbench.errors import BadSpecError
-from workbench.schema.names import free_name
+from workbench.schema.names import find_row, free_name
 from workbench.schema.tables import Expert
 
 
@@ -119,11 +118,11 @@ def composition_complaints(
     session: Session, experts: Sequence[str], without: Collection[str], is_trained: bool
 ) -> list[str]:
     """The reasons why a composition is impossible, from what the registry knows; none while experts are to come."""
-    rows = {row.name: row for row in session.scalars(select(Expert).where(Expert.name.in_(experts)))}
+    rows = [row for name in experts if (row := find_row(session, Expert, name)) is not None]
     if len(rows) < len(experts):
         return []
     try:
-        composition([rows[name] for name in experts], without, is_trained)
+        composition(rows, without, is_trained)
     except BadSpecError as refusal:
         return refusal.complaints
     return []

@@ -1,17 +1,22 @@
-"""Rows by name: looking them up, checking new names, and choosing the colour and mark of a new expert."""
+"""Rows by name: looking them up, checking new names, and choosing the colour and mark of a new expert.
+
+`find_row` is the rule for what a name means. An alias means an expert or a mixture, and `seed:NAME` means a seed model
+as it is: as an expert, as the mixture of that expert alone, and where a seed model is asked for.
+"""
 
 from __future__ import annotations
 
 import string
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import product
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import ColumnElement, select
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy import ColumnElement, literal, select
+from sqlalchemy.orm import InstrumentedAttribute, Session, joinedload
 from sqlalchemy.orm.interfaces import ORMOption
 
+from engine.methods.bare_seed.descriptor import METHOD as BARE_SEED
 from workbench.errors import BadSpecError, NameTakenError, NotFoundError
 from workbench.formatting.palette import free_number
 from workbench.formatting.shell_command import shell_command
@@ -23,6 +28,7 @@ from workbench.schema.tables import (
     Domain,
     Expert,
     Mixture,
+    MixtureMember,
     Prior,
     RegistryIdentity,
     Report,
@@ -30,7 +36,8 @@ from workbench.schema.tables import (
     SeedModel,
     User,
 )
-from workbench.specs.base import Name
+from workbench.specs.base import SEED, Name
+from workbench.specs.gates import default_gate, dump_gate
 
 ALIAS_SIGN = "@"  # between the two parts of an alias
 
@@ -44,19 +51,91 @@ Listed = ColumnElement[bool] | InstrumentedAttribute[bool]
 
 
 def by_name(session: Session, table: type[Row], name: str, *options: ORMOption) -> Row:
-    """The row called `name`, of experts and mixtures also by an alias, loaded with these options.
-
-    Raises NotFoundError with the existing names.
-    """
-    row = session.scalar(select(table).options(*options).where(table.name == name))
-    row = aliased_row(session, table, name) if row is None else row
+    """The row that `find_row` finds. Raises NotFoundError with the existing names."""
+    row = find_row(session, table, name, *options)
     if row is None:
         raise unknown_name(session, table, name)
     return row
 
 
+def find_row(session: Session, table: type[Row], name: str, *options: ORMOption) -> Row | None:
+    """The row that a name means, loaded with these options: its own, its alias's, or a seed model's by `seed:NAME`.
+
+    A mixture of a seed model alone is not stored, whoever asks for it.
+    """
+    row = session.scalar(select(table).options(*options).where(table.name == name))
+    row = aliased_row(session, table, name) if row is None else row
+    if row is not None or not name.startswith(SEED):
+        return row
+    meant: Any = None
+    if table is SeedModel:
+        meant = session.scalar(select(SeedModel).where(SeedModel.name == name.removeprefix(SEED)))
+    elif table is Expert:
+        meant = bare_seed(session, name)
+    elif table is Mixture and (expert := find_row(session, Expert, name)) is not None:
+        meant = Mixture(id=expert.id, name=name, gate=dump_gate(default_gate()), notes="", created_at=expert.created_at)
+        meant.members = [MixtureMember(expert=expert, expert_id=expert.id, position=0, weight=1.0, active=True)]
+    return meant if isinstance(meant, table) else None
+
+
+def bare_seed(session: Session, name: str) -> Expert | None:
+    """The seed model that `seed:NAME` names, as an expert. A session that writes stores its row."""
+    if (row := next((row for row in bare_seeds(session) if row.name == name), None)) is None:
+        return None
+    if session.get_bind().get_execution_options().get("registry") != "read":
+        row.colour_number, row.mark = choose_look(session, name)
+        session.add(row)
+        session.flush()
+    return row
+
+
+def bare_seeds(session: Session) -> list[Expert]:
+    """The seed models as experts, the oldest first, without those that have a row; none of these rows is stored.
+
+    A row has the id of its seed model.
+    """
+    stored = (literal(SEED) + SeedModel.name).in_(select(Expert.name))
+    seeds = select(SeedModel).options(joinedload(SeedModel.artifact)).where(~stored)
+    known = session.execute(select(Expert.colour_number, Expert.mark, Expert.enabled)).tuples().all()
+    rows = []
+    for seed in session.scalars(seeds.order_by(SeedModel.created_at, SeedModel.id)).all():
+        colour_number, mark = _free_look(SEED + seed.name, known)
+        known = [*known, (colour_number, mark, True)]
+        rows.append(_bare_seed(seed, colour_number, mark))
+    return rows
+
+
+def _bare_seed(seed: SeedModel, colour_number: int, mark: str) -> Expert:
+    return Expert(
+        id=seed.id,
+        name=SEED + seed.name,
+        method=BARE_SEED.name,
+        seed=seed,
+        seed_id=seed.id,
+        base=seed.artifact,
+        base_id=seed.artifact_id,
+        artifact=seed.artifact,
+        artifact_id=seed.artifact_id,
+        tokenizer_sha256=seed.tokenizer_sha256,
+        data_sha256="",
+        num_parameters=0,
+        config={"domains": []},
+        metrics={},
+        tags=[],
+        notes="",
+        enabled=True,
+        colour_number=colour_number,
+        mark=mark,
+        code_version="",
+        job_id=seed.job_id,
+        created_at=seed.created_at,
+    )
+
+
 def unknown_name(session: Session, table: type[Row], name: str) -> NotFoundError:
     """The error for a name that no row of a table has; it lists some that there are."""
+    if name.startswith(SEED) and table in (Expert, Mixture):
+        return unknown_name(session, SeedModel, name.removeprefix(SEED))
     known = session.scalars(select(table.name).order_by(table.name).limit(20))
     return NotFoundError(table.noun, name, known)
 
@@ -106,6 +185,11 @@ def not_a_cli_name(what: str, name: str) -> str:
             f"“{name}” cannot be the name of a new {what}: the command line would take it for an option or a folder. A "
             "name must not begin with “-” or be “.” or “..”."
         )
+    if name.startswith(SEED) and what in ("expert", "mixture"):
+        return (
+            f"“{name}” cannot be the name of a new {what}: it means the seed model “{name.removeprefix(SEED)}” as it "
+            f"is. Name it without “{SEED}”."
+        )
     if ALIAS_SIGN in name and what in ("expert", "mixture"):
         return (
             f"“{name}” cannot be the name of a new {what}: “{ALIAS_SIGN}” is the sign of an alias. Name it without, "
@@ -131,7 +215,11 @@ def choose_look(session: Session, name: str) -> tuple[int, str]:
     """The colour number and the mark of an expert that is registered next, in a transaction that writes."""
     # One at a time until the commit: on PostgreSQL another could otherwise choose the same mark.
     session.execute(select(RegistryIdentity.id).with_for_update())
-    known = session.execute(select(Expert.colour_number, Expert.mark, Expert.enabled)).tuples().all()
+    return _free_look(name, session.execute(select(Expert.colour_number, Expert.mark, Expert.enabled)).tuples().all())
+
+
+def _free_look(name: str, known: Sequence[tuple[int, str, bool]]) -> tuple[int, str]:
+    """A colour number and a mark that none of these has: the numbers, marks and switches of all experts."""
     enabled = {number for number, _, is_enabled in known if is_enabled}
     return free_number(enabled, {number for number, _, _ in known}), free_mark(name, {mark for _, mark, _ in known})
 

@@ -100,6 +100,7 @@ def require_others(retained: Sequence[str], domains: Sequence[str]) -> None:
         raise ValueError("name each domain to retain once, and no training domain: those are measured anyway")
 
 
+SEED = "seed:"  # begins the name of a seed model where it stands for an expert
 HUB = "hub:"
 _NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}")
 _REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,199}")

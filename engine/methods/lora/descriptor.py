@@ -41,6 +41,9 @@ def adapter_size(shape: Shape, config: LoraConfig) -> int:
 class Lora(RowMethod):
     """Adapters next to the linear maps of a seed model."""
 
+    def trained_parameters(self, of_seed: int, shape: Shape, num_domains: int) -> int | None:
+        return None if self.only_expert else num_domains * adapter_size(shape, LoraConfig())
+
     def export_adapter(
         self, base: ArtifactRef, expert: ArtifactRef, folder: Path, *, base_model: str, revision: str = ""
     ) -> None:

@@ -21,6 +21,11 @@ class Mode(PartsMethod):
         problem = f"Blocks of the backbone (--blocks) must be at most the {shape.num_layers} layers of “{seed}”"
         return [f"{problem}, not {config.num_blocks}: choose fewer."]
 
+    def trained_parameters(self, of_seed: int, shape: Shape, num_domains: int) -> int | None:
+        del of_seed, num_domains  # one expert is trained at a time
+        config = self.config()
+        return int(config.num_blocks * (config.expert_layers * (shape.projections + shape.ffn) // 2 + shape.width))
+
     def describe_part(self, config: ModeConfig) -> dict[str, Any]:
         return {"blocks": config.num_blocks, "layers in each block": config.expert_layers}
 

@@ -17,6 +17,11 @@ from engine.models.flops import Shape
 class Moe(RowMethod):
     """Networks and routers in the place of the seed's networks; a token goes through some of them."""
 
+    def trained_parameters(self, of_seed: int, shape: Shape, num_domains: int) -> int | None:
+        del num_domains
+        networks = MoeConfig().num_experts - 1
+        return of_seed + shape.num_layers * (networks * shape.ffn // 2 + MoeConfig().num_experts * shape.width)
+
     def parameters(self, of_seed: int, seed_config: Mapping[str, Any], expert: StoredExpert) -> Parameters:
         shape = Shape.of(seed_config)
         network, column = shape.num_layers * shape.ffn // 2, shape.num_layers * shape.width  # a router's for each

@@ -34,7 +34,7 @@ from jobs.kinds.shared.tokens import DomainFiles, can_show, pack, read_domains
 from workbench.analysis.perplexity_tables import register_evaluation
 from workbench.errors import StorageError
 from workbench.registry.clusters.cluster_routing import distances_key, find_route
-from workbench.registry.experts import expert_row
+from workbench.registry.experts import expert_row, find_expert
 from workbench.registry.mixtures import members_of, mixture_row
 from workbench.schema.tables import Domain, Evaluation, Expert
 from workbench.store import artifact_kinds
@@ -164,7 +164,7 @@ def register_scores(session: Session, work: Work, scores: Sequence[NewScores]) -
     """Registers the results of `score_missing`. Returns their number without those deleted meanwhile."""
     num_registered = 0
     for score in scores:
-        if session.get(Expert, score.expert_id) is not None and session.get(Domain, score.domain_id) is not None:
+        if find_expert(session, score.expert_id) is not None and session.get(Domain, score.domain_id) is not None:
             measured = asdict(score)
             artifact = work.register_artifact(session, measured.pop("artifact_id"), artifact_kinds.SCORES)
             register_evaluation(session, **measured, artifact=artifact, job_id=work.job_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,15 @@ from engine.foreign_files import short
 from engine.methods.export import set_special_tokens
 from engine.methods.registry import method_of
 from engine.models.families import fresh_model, num_parameters
+from engine.models.gguf_header import only_gguf, read_header
+from engine.models.gguf_model import ORIGIN, GgufOrigin, convert_gguf, require_space
 from engine.models.imported_model import Fingerprint, ImportedModel, download_model, import_model
 from engine.models.package_files import find_model
 from engine.path_kinds import require_kind
 from engine.text.chat.template import copy_template
 from engine.text.split import read_split
 from engine.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
-from jobs.attempt.work import JobRun, Work
+from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from jobs.kinds.training.averages import WeighedExpert, weighed_expert
 from jobs.kinds.training.exports import scratch
@@ -42,17 +44,20 @@ def run(work: Work, spec: MakeSeed) -> JobRun:
         domains = [domain_files(session, work.storage, name) for name in spec.domains]
         copied = _expert_to_copy(session, work, spec.expert) if spec.expert else None
     yield Progress(0, 2, "parts", "making tokenizer and weights")
-    with scratch(work, "given") as aside:
-        given = _given_model(spec, aside)
-        tokenizer, made = _parts(spec, domains, copied, given)
-    yield from map(Note, made.changes)
-    yield Progress(1, 2, "parts", "saving")
     artifact_id = work.stable_id("seed")
-    with work.storage.new(artifact_id) as folder:
-        size = _save(made.lm, tokenizer, folder)
-        if copied:
-            copy_template(copied.kept.folder, folder)
-        config_json = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    with scratch(work, "given") as aside:
+        given = yield from _given_model(spec, aside)
+        tokenizer, made = _parts(spec, domains, copied, given)
+        changes = (*(given.changes if given else ()), *made.changes)
+        yield from map(Note, changes)
+        yield Progress(1, 2, "parts", "saving")
+        with work.storage.new(artifact_id) as folder:
+            size = _save(made.lm, tokenizer, folder)
+            if copied:
+                copy_template(copied.kept.folder, folder)
+            if given and given.origin:
+                (folder / ORIGIN).write_text(json.dumps(asdict(given.origin), indent=1), encoding="utf-8")
+            config_json = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     yield Progress(2, 2, "parts", "done")
 
     def register(session: Session) -> dict[str, Any]:
@@ -72,7 +77,7 @@ def run(work: Work, spec: MakeSeed) -> JobRun:
             "num_parameters": size,
             "vocab_size": tokenizer.vocab_size,
             **({MADE_OF: copied.id} if copied else {}),
-            **({CHANGES: " ".join(made.changes)} if made.changes else {}),
+            **({CHANGES: " ".join(changes)} if changes else {}),
         }
 
     return register
@@ -119,24 +124,34 @@ class _Given:
     folder: Path
     source: str
     weights: str = ""
+    origin: GgufOrigin | None = None
+    changes: tuple[str, ...] = ()
 
 
-def _given_model(spec: MakeSeed, aside: Path) -> _Given | None:
-    """The model from elsewhere, downloaded or joined now if need be; None for a fresh one and a copy."""
+def _given_model(spec: MakeSeed, aside: Path) -> Events[_Given | None]:
+    """The model from elsewhere, downloaded, joined or converted now if need be; None for a fresh one and a copy."""
     if spec.source == "hub":
         folder = download_model(*hub_name(spec.location))
         return _Given(folder, hub_source(hub_name(spec.location)[0], folder.name))
     if spec.source in ("folder", "file"):
-        return _given_path(Path(spec.location), _source(spec))
+        return (yield from _given_path(Path(spec.location), _source(spec), aside))
     if spec.source != "package":
         return None
     packaged = find_model(spec.location)
-    return _given_path(packaged.join(aside / "joined.gguf"), f"package:{packaged.package}")
+    source = f"package:{packaged.package}"
+    return (yield from _given_path(packaged.join(aside), source, aside))
 
 
-def _given_path(path: Path, source: str) -> _Given:
-    described = require_kind(path, ("model", "folder", "safetensors"))  # if of none, its files say what is missing
-    return _Given(path.parent, source, path.name) if described.kind == "safetensors" else _Given(path, source)
+def _given_path(path: Path, source: str, aside: Path) -> Events[_Given]:
+    described = require_kind(path, ("model", "folder", "safetensors", "gguf"))  # a folder's files say what is missing
+    if described.kind == "safetensors":
+        return _Given(path.parent, source, path.name)
+    if described.kind != "gguf":
+        return _Given(path, source)
+    header = read_header(only_gguf(path))
+    yield Note(require_space(header, aside).sentence)
+    origin, changes = convert_gguf(header, aside)
+    return _Given(aside, source, origin=origin, changes=changes)
 
 
 def _source(spec: MakeSeed) -> str:

@@ -53,7 +53,7 @@ def shared(training: TrainingConfig, num_models: int, share: float = 1.0) -> Tra
     Batches are divided among the models; where they do not divide, updates make up for it.
     """
     sequences = max(1, training.sequences_per_domain // num_models)
-    total = share * training.num_steps * training.sequences_per_domain
+    total = share * training.max_steps * training.sequences_per_domain
     num_steps = max(1, round(total / (num_models * sequences)))
     return replace(training, sequences_per_domain=sequences, num_steps=num_steps)
 

@@ -121,13 +121,13 @@ def _tokens_seen(measured: CbtmMeasurements, *, at_less: bool) -> int:
     """The number of tokens that all models of an arm read together after branching."""
     size = measured.subject.budget
     share = size.less if at_less else 1.0
-    return int(share * size.training.num_steps * size.training.sequences_per_domain * size.block_size)
+    return int(share * size.training.max_steps * size.training.sequences_per_domain * size.block_size)
 
 
 def _seeding_tokens(measured: CbtmMeasurements) -> int:
     """The number of tokens the seed model read before branching; batches take as many sequences of each domain."""
     seeding = measured.subject.budget.seeding
-    return seeding.num_steps * seeding.sequences_per_domain * len(measured.subject.domains) * seeding.block_size
+    return seeding.max_steps * seeding.sequences_per_domain * len(measured.subject.domains) * seeding.block_size
 
 
 def _costs(measured: CbtmMeasurements, number: int) -> Row:

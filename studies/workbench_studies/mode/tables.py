@@ -50,7 +50,7 @@ def _by_arm(measured: ModeMeasurements) -> dict[str, list[Row]]:
         "steps": [
             {
                 "model": str(arm),
-                "steps in all": size.training.num_steps * (arm.longer + (2 if arm.is_composed else 0)),
+                "steps in all": size.training.max_steps * (arm.longer + (2 if arm.is_composed else 0)),
                 **_averages(measured, arm),
             }
             for arm in (*arms.longer(size).values(), rows["composed"])

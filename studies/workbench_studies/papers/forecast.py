@@ -103,7 +103,7 @@ def _how(pace: Pace) -> str:
 
 def _training_tokens(step: PlanStep) -> int:
     training = getattr(step.spec, "training", None)
-    return training.num_steps * tokens_per_step(step) if training is not None else 0
+    return training.max_steps * tokens_per_step(step) if training is not None else 0
 
 
 def _scoring_tokens(step: PlanStep, members: Mapping[str, int]) -> int:
@@ -115,7 +115,7 @@ def _scoring_tokens(step: PlanStep, members: Mapping[str, int]) -> int:
     if training is None or not training.evaluate_every:
         return 0
     domains = len(getattr(step.spec, "domains", ())) or 1 + len(getattr(step.spec, "watch", ()))
-    times = training.num_steps // training.evaluate_every
+    times = training.max_steps // training.evaluate_every
     return int(times * domains * training.evaluation_blocks * training.block_size)
 
 

@@ -94,11 +94,11 @@ def _settings(size: ModeSize, run: ModeRun, arm: Arm) -> TrainingConfig:
     training = replace(
         size.training,
         seed=run.seed,
-        num_steps=size.training.num_steps * arm.longer,
+        num_steps=size.training.max_steps * arm.longer,
         max_sequences=arm.sequences,
         sequences_per_domain=size.training.sequences_per_domain * (1 if arm.on == "mixed" else 2),
         learning_rate=arm.rate or size.training.learning_rate,
     )
     if arm.sequences is None or size.patience is None:
         return training
-    return replace(training, patience=size.patience, evaluate_every=max(1, training.num_steps // _EVALUATIONS))
+    return replace(training, patience=size.patience, evaluate_every=max(1, training.max_steps // _EVALUATIONS))

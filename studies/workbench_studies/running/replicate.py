@@ -144,8 +144,8 @@ def _demix_inputs(results: StoredResults, spec: ReplicateDemix, measured: DemixM
         lambda scores, _: measured.measure(scores),
         ("adapting",),
         {
-            "adapting_tokens": size.adapting.num_steps * tokens_of_update(size.adapting, 1),
-            "training_tokens": size.training.num_steps * tokens_of_update(size.training, len(spec.domains)),
+            "adapting_tokens": size.adapting.max_steps * tokens_of_update(size.adapting, 1),
+            "training_tokens": size.training.max_steps * tokens_of_update(size.training, len(spec.domains)),
         },
         more={
             "curves": [curve for curve in curves if curve],
@@ -198,7 +198,7 @@ def _cbtm_inputs(results: StoredResults, spec: ReplicateCbtm, measured: CbtmMeas
         len(spec.everywhere) + spec.main.num_models,
         measure,
         ("seeding", "less", "moe", "moe_seeds", "smaller", "ablations_at_less"),
-        {"training_tokens": size.training.num_steps * tokens_of_update(size.training, 1)},
+        {"training_tokens": size.training.max_steps * tokens_of_update(size.training, 1)},
         list(distances.values()),
         {name for clustering in clusterings.values() for name in clustering.sources},
     )
@@ -247,8 +247,8 @@ def _mode_inputs(results: StoredResults, spec: ReplicateMode, measured: ModeMeas
         lambda scores, _: measured.measure(scores),
         ("seeding", "mode", "lora", "shared_backbone", "ablation_seeds"),
         {
-            "seeding_tokens": size.seeding.num_steps * tokens_of_update(size.seeding, len(spec.known)),
-            "training_tokens": size.training.num_steps * tokens_of_update(size.training, len(spec.targets)),
+            "seeding_tokens": size.seeding.max_steps * tokens_of_update(size.seeding, len(spec.known)),
+            "training_tokens": size.training.max_steps * tokens_of_update(size.training, len(spec.targets)),
         },
     )
 
@@ -283,7 +283,7 @@ def _facts(step: PlanStep, card: JobCard | None) -> JobFacts:
         return JobFacts(step.title, kind, "not submitted", None, writes_report=writes_report)
     seconds = card.finished_at - card.started_at if card.finished_at and card.started_at else None
     training = step.spec.training if isinstance(step.spec, TrainJoint | TrainExpert | TrainMode | ComposeMode) else None
-    tokens = training.num_steps * tokens_per_step(step) if training else None
+    tokens = training.max_steps * tokens_per_step(step) if training else None
     is_own = card.title == step.title
     return JobFacts(step.title, kind, card.state, seconds, tokens, is_own=is_own, writes_report=writes_report)
 

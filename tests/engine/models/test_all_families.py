@@ -211,7 +211,8 @@ def document() -> str:
         "",
         f"The families of causal language models that transformers {transformers.__version__} knows, and what each "
         "method makes of them. A test builds a small random model of every family, without knowing it, and writes this "
-        "page (`WRITE_DOCS=1 pytest tests/engine/models/test_all_families.py`).",
+        "page (`WRITE_DOCS=1 pytest tests/engine/models/test_all_families.py`). Trainings of pretrained models: [real "
+        "models](real_models.md).",
         "",
         "- **dense, C-BTM**: a folder loads with the bits that transformers computes, and is trained and scored.",
         "- **DEMix**: every expert of a new model has the bits of the model that it is a copy of, alone, beside "

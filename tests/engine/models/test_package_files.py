@@ -56,7 +56,8 @@ def test_parts_of_a_file_are_joined_in_the_order_of_their_numbers(install: Insta
     for number in (2, 1, 0):
         install(f"piece{number}", {f"piece{number}/m.gguf.part{number}": bytes([65 + number])}, "")
     install("toymodel", {"toymodel/m.gguf.part3": b"D"}, "piece0\nRequires-Dist: piece1==1.0\nRequires-Dist: piece2")
-    assert find_model("toymodel").join(tmp_path / "m.gguf").read_bytes() == b"ABCD"
+    joined = find_model("toymodel").join(tmp_path)
+    assert (joined.name, joined.read_bytes()) == ("m.gguf", b"ABCD")
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,7 @@ def test_a_training_that_made_its_model_worse_is_reported_with_what_may_help() -
     reporter.add(TrainingFinished(300, 300, 300, {"law": 4.0, "sea": 2.0}, {"law": 3.0, "sea": 2.5}))
     (message,) = reporter.take().messages
     assert message.text.startswith("The training made its model worse")
+    assert reporter.result() == {"worse": message.text}
     assert "rose on “law” from 3.00 to 4.00 nats" in message.text
     assert "Lower the learning rate" in message.text
 

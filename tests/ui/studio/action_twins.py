@@ -67,8 +67,8 @@ ACTIONS: dict[str, dict[str, Action]] = {
         "view.name": _OPENS,
     },
     "studio/app_pages/overview.py": {
-        "Make the demo": _job("up"),  # `up --demo`
-        "'Read this text' if can_read else 'Read it when ready'": _READ_TEXT,
+        "label": _job("up"),  # `up --demo` and `up --demo small`
+        "'Read this text' if reader else 'Read it when ready'": _READ_TEXT,
         "Take an example": _FILLS,
     },
     "studio/app_pages/playground.py": {
@@ -78,6 +78,11 @@ ACTIONS: dict[str, dict[str, Action]] = {
     "studio/app_pages/posteriors.py": {
         "Show the posterior": _READ_TEXT,
         "Take an example": _FILLS,
+    },
+    "studio/app_pages/seeds.py": {
+        "Open the form “{…}”": _OPENS,
+        "Train experts on it": _OPENS,
+        "label": _job("seed add"),
     },
     "studio/app_pages/selfcheck.py": {
         "label": _job("selfcheck"),

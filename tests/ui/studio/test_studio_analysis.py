@@ -466,7 +466,7 @@ def test_too_little_text_for_a_prior_is_reported_in_the_servers_words(answers: A
         assert priors.list_priors(session) == []
 
 
-def test_a_training_reports_its_throughput() -> None:
+def test_a_training_reports_its_throughput_and_that_it_did_harm() -> None:
     from workbench.schema.tables import Job
 
     measured = {
@@ -479,8 +479,10 @@ def test_a_training_reports_its_throughput() -> None:
     done = next(job for job in read(jobs.list_jobs) if job.state == "done")
     with transaction() as session:
         row = session.get_one(Job, done.id)
-        row.result = {"mixture": "first", "experts": ["first/code"], "throughput": measured}
+        worse = "The training made its model worse: the held-out loss rose."
+        row.result = {"mixture": "first", "experts": ["first/code"], "throughput": measured, "worse": worse}
     app = open_page("jobs_page", job=done.id)
+    assert worse in [warning.value for warning in app.warning]
     assert "4,000 tokens/s and 2.5 TFLOP/s over 100 updates; an update costs 3.4 TFLOPs" in output(app)
 
 

@@ -227,7 +227,7 @@ class Generating(NeutralFields, MixFields):
 
     hints = HINTS
 
-    model: str = Field(description="Name of a mixture or an expert.")
+    model: str = Field(description="Name of a mixture or an expert; seed:NAME is a seed model as it is.")
     temperature: float = Field(1.0, ge=0, le=1e6, description=SAMPLING_HELP["temperature"])
     top_p: float = Field(1.0, gt=0, le=1, description=SAMPLING_HELP["top_p"])
     top_k: int = Field(

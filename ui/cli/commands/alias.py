@@ -15,7 +15,7 @@ app = CommandGroup(__doc__)
 AliasName = Annotated[
     str, typer.Argument(help="Alias, such as law@production.", metavar="ALIAS", autocompletion=names_of("alias"))
 ]
-Model = Annotated[str, naming_argument("Mixture or expert, or an alias of it.", "mixture", "expert", "alias")]
+Model = Annotated[str, naming_argument("Mixture, expert or alias; or seed:NAME.", "mixture", "expert", "alias")]
 _COLUMNS = (
     NAME,
     Column("Model", lambda alias: alias.model),

@@ -90,7 +90,7 @@ def list_all(
 @app.verb()
 def create(
     prompt: Annotated[str, typer.Argument(help="Text to continue.")],
-    models: Annotated[list[str], naming_argument("Two to four mixtures or experts.", "mixture", "expert", "alias")],
+    models: Annotated[list[str], naming_argument("Two to four models.", "mixture", "expert", "alias")],
     domain: PromptDomain = "",
     max_tokens: MaxTokens = SamplingConfig.max_tokens,
     temperature: Temperature = SamplingConfig.temperature,

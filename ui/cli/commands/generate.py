@@ -76,9 +76,12 @@ class Generated:
         return by_expert
 
 
+_MODEL = "Name of a mixture or an expert; seed:NAME is a seed model as it is."
+
+
 @takes_gate
 def generate(
-    model: Annotated[str, naming_argument("Name of a mixture or an expert.", "mixture", "expert", "alias")],
+    model: Annotated[str, naming_argument(_MODEL, "mixture", "expert", "alias")],
     prompt: Annotated[str, typer.Argument(help="Text to continue.")],
     experts: Experts = "",
     off: Off = [],  # noqa: B006 (Typer reads the default and never changes it)

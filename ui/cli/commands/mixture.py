@@ -276,7 +276,7 @@ def serve_config(
     name: MixtureName, folder: Annotated[Path, typer.Argument(help="Folder to write; it must not exist yet.")]
 ) -> Outcome:
     """Write what vLLM needs to serve the experts of a mixture one by one: a script that exports and starts; JSON."""
-    config = write(write_serve_config, get_storage(), name, folder)
+    config = read(write_serve_config, get_storage(), name, folder)
     names = {server.port: [server.model, *(adapter.name for adapter in server.adapters)] for server in config.servers}
     lines = [f"Port {port}: {', '.join(served)}" for port, served in names.items()]
     lines += [f"Left out: {member.expert} {member.because}." for member in config.left_out]

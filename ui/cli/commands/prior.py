@@ -14,7 +14,7 @@ from workbench.answers.posteriors import PriorSource
 from workbench.questions.posteriors import PriorRequest
 from workbench.questions.question import ask
 from workbench.registry.database import transaction
-from workbench.registry.experts import list_experts
+from workbench.registry.experts import list_with_seeds
 from workbench.registry.priors import give_prior, keep_estimate
 
 app = CommandGroup(__doc__)
@@ -53,7 +53,7 @@ def set_prior(
 ) -> Outcome:
     """Create a prior with given weights, which need not sum to one."""
     with transaction() as session:
-        members = {expert.name: expert.domain for expert in list_experts(session)}
+        members = {expert.name: expert.domain for expert in list_with_seeds(session)}
         _, weights = parse_experts(members, ",".join(pairs))
         return Outcome(give_prior(session, name, weights or {}), _print)
 

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ui.cli.job_progress import submit
 from ui.cli.options import InProcess, Json, RunOptions, Wait, build, names_of, naming_argument
-from ui.cli.output import day, print_fields
+from ui.cli.output import day, print_fields, print_rows, say
 from ui.cli.verbs import CREATED, NAME, Column, CommandGroup, Outcome, get_card, read
 from ui.errors import BadUsageError
-from ui.present.text.formatting import size
+from ui.present.text.formatting import millions, size
+from ui.present.text.seed_offers import (
+    ESTIMATE,
+    add_command,
+    describe_facts,
+    describe_licence,
+    hub_sentence,
+    need_rows,
+    package_sentence,
+)
 from workbench.kinds.training.make_seed import MakeSeed
 
 if TYPE_CHECKING:
     from workbench.answers.cards import SeedCard
+    from workbench.answers.seed_offers import SeedOffer
     from workbench.registry.seeds import SeedText
 
 app = CommandGroup(__doc__)
@@ -83,6 +93,45 @@ def show(name: SeedName) -> Outcome:
     return Outcome(card.model_dump() | {"text": asdict(text)}, lambda _: _print(card, text))
 
 
+@app.verb()
+def offers(
+    name: Annotated[str, typer.Argument(help="Name of one of them, to see what each method takes; empty: all.")] = "",
+) -> Outcome:
+    """List small real models that a seed model can be made of, with licence, size and what the methods take."""
+    from workbench.registry.seed_offers import get_offer, list_offers
+
+    if name:
+        return Outcome(read(get_offer, name), _print_offer)
+    return Outcome(read(list_offers), _print_offers)
+
+
+def _print_offers(catalogue: list[SeedOffer]) -> None:
+    rows = [
+        {
+            "Name": offer.name,
+            "Licence": offer.licence,
+            "Parameters": millions(offer.parameters),
+            "Download": size(offer.download_bytes),
+            "Context": f"{offer.context:,}",
+            "Chat template": offer.chat_template or "none",
+            "Stored as": ", ".join(offer.stored),
+        }
+        for offer in catalogue
+    ]
+    print_rows(rows, empty="")
+    say("See one, with what each method takes and how to get it: workbench seed offers NAME")
+
+
+def _print_offer(offer: SeedOffer) -> None:
+    say(f"{offer.title}: {describe_licence(offer)}")
+    say(f"{describe_facts(offer)}.")
+    print_rows(need_rows(offer), empty="")
+    say(ESTIMATE)
+    if offer.package:
+        say(f"{package_sentence(offer)} {add_command(offer, 'package')}")
+    say(f"{hub_sentence(offer)} {add_command(offer, 'hub')}")
+
+
 def _print(card: SeedCard, text: SeedText) -> None:
     fields = card.model_dump(include={"name", "source", "family", "num_parameters"})
     print_fields(
@@ -94,9 +143,18 @@ def _print(card: SeedCard, text: SeedText) -> None:
             "stops at": " ".join(text.stops),
             "chat template": repr(text.conversation) if text.chat_template else "none",
             "changes": text.changes or "none",
+            **({"file": _describe_origin(text.origin)} if text.origin else {}),
             "size": size(card.size_bytes),
             "created": day(card.created_at),
         }
+    )
+
+
+def _describe_origin(origin: dict[str, Any]) -> str:
+    """The GGUF file of a seed in one line."""
+    return (
+        f"{origin['file']} (GGUF, {origin['quantization']}), license: {origin['license'] or 'not named'}, SHA-256 "
+        f"{origin['sha256']}, of its tensors {origin['tensors_sha256']}"
     )
 
 

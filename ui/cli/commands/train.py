@@ -115,7 +115,7 @@ def print_branches(branches: Sequence[ClusterModel], spec: TrainClusters) -> Non
     existing, new = ([branch.num_steps for branch in branches if branch.is_there is exists] for exists in (True, False))
     if existing and new:
         say(f"Existing models were trained for {_span(existing)} steps each; new ones will be for {_span(new)}:")
-        say(f"{spec.training.num_steps} steps are divided among {pluralize(len(branches), 'cluster')}.")
+        say(f"{spec.training.max_steps} steps are divided among {pluralize(len(branches), 'cluster')}.")
 
 
 def _span(numbers: Sequence[int]) -> str:

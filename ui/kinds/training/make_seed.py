@@ -9,6 +9,7 @@ import streamlit as st
 from ui.kinds.form import DOMAINS, SEED, TrainForm
 from ui.present.forms.options import command_line
 from ui.present.forms.questions import Answers, Offers
+from ui.present.pages import SEEDS
 from ui.widgets.fields import Answers as FormAnswers
 from workbench.formatting.shell_command import shell_command
 from workbench.kinds.training.make_seed import MakeSeed
@@ -28,6 +29,7 @@ _FIELDS = {  # of some sources only
 
 
 def _draw(offers: Offers) -> dict[str, Any]:
+    st.page_link(SEEDS.script, label="Small real models, one click each", icon=SEEDS.icon)
     sources = [source for source in _SOURCES if source != "expert" or offers["parent"]]
     source = st.selectbox("Where does it come from?", sources, format_func=_SOURCES.__getitem__, key="seed.source")
     given: FormAnswers = {("source",): source}

@@ -37,7 +37,7 @@ def offers_now() -> dict[str, list[str]]:
                 mixture.name for mixture in composed if parents & {member.expert for member in mixture.members}
             ],
             "parent": [expert.name for expert in trained if expert.name in parents],
-            "experts": [expert.name for expert in trained],
+            "experts": [expert.name for expert in experts.list_with_seeds(session)],
             "mode_expert": [expert.name for expert in trained if experts.has_parts(expert)],
             "prior": [prior.name for prior in priors.list_priors(session)],
         }

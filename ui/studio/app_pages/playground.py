@@ -32,8 +32,8 @@ def show() -> None:
         st.button("Retry", icon=":material/refresh:")
         return
     with reading() as session:
-        has_experts = bool(experts.list_states(session))
-    if not has_experts:
+        has_models = bool(experts.list_looks(session))
+    if not has_models:
         empty_until_trained("There is no model to generate with yet.", "Train a DEMix model.")
         return
     requested = urlencode([(name, value) for name in NAMES for value in query_at_opening().get(name, ())])

@@ -10,6 +10,7 @@ import streamlit as st
 from jobs.plans.clusterings import submit_selection
 from jobs.queue.submit import submit
 from ui.present.forms.form_choices import free_name, offers_now
+from ui.present.forms.option_help import STEPS_HELP
 from ui.present.pages import TRAIN
 from ui.present.text.formatting import listed, plain, pluralize
 from ui.widgets.address import write_text
@@ -85,7 +86,7 @@ def _offer_training(fields: dict[str, Any]) -> None:
     expert = left.text_input("Name of the expert", proposal, key=f"{_EXPERT}.{proposal}")
     drop_unknown(_MIXTURE, mixtures)
     mixture = middle.selectbox("Joins the mixture", mixtures, key=_MIXTURE)
-    steps, fault = draw_number("Steps", key=_STEPS, default=300, lowest=1, container=right)
+    steps, fault = draw_number("Steps", key=_STEPS, default=None, lowest=1, help=STEPS_HELP, container=right)
     st.caption(
         "First a job makes the domain, then one trains the expert on it. Both can be cancelled on the page Jobs."
     )
@@ -106,7 +107,7 @@ def _offer_training(fields: dict[str, Any]) -> None:
 
 
 def _training(
-    expert: str, domain: str, mixture: str, num_steps: int, seed_models: Sequence[str]
+    expert: str, domain: str, mixture: str, num_steps: int | None, seed_models: Sequence[str]
 ) -> TrainExpert | TrainJoint:
     """A copy of the nearest expert of a mixture, or the first expert of a seed model. Raises BadSpecError."""
     if mixture == _NO_MIXTURE:

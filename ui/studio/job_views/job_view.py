@@ -131,6 +131,8 @@ def _show_ending(job: JobCard) -> None:
         show_problem(plain_with_code(cause_of(job)), next_step_of(job))
     if sentence := result_sentence(job):
         st.markdown(plain(sentence))
+    if worse := job.result.get("worse"):
+        st.warning(plain(worse), icon=":material/trending_down:")
     if measured := job.result.get("throughput"):
         st.caption(plain(describe_throughput(measured)), help=COUNTED_AS)
     with st.container(horizontal=True):

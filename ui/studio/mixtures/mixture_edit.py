@@ -235,9 +235,9 @@ def save_choice(mixture: MixtureCard, choice: MixtureRequest) -> None:
 def show_new_mixture() -> None:
     """The form of a new mixture of experts that exist."""
     with reading() as session:
-        names = sorted(name for _, name, _ in experts.list_states(session))
-    if not names:
-        return
+        if not experts.list_states(session):
+            return
+        names = [card.name for card in experts.list_with_seeds(session)]
     is_named = any(key in query_at_opening() for key in (_NAME, _EXPERTS, _GATE))
     box = st.expander("New mixture", is_named, icon=":material/add:", key=_NEW, on_change="rerun")
     content = content_of(box, _NEW)

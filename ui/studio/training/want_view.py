@@ -323,4 +323,5 @@ def _costs(row: TrainingOption) -> tuple[str, str, str, str]:
     on_node = f" and {size(measured.node_bytes)} of each node" if measured.num_on_node else ""
     memory = f"{size(measured.peak_bytes)}{on_gpu}{on_node}" + (" does not fit" if forecast.fits is False else "")
     per_token = operations(measured.num_flops / measured.num_tokens) if measured.num_tokens else DASH
-    return duration(measured.seconds), memory, size(measured.disk_bytes), per_token
+    bound = "at least " if measured.not_measured else ""
+    return bound + duration(measured.seconds), memory, size(measured.disk_bytes), per_token

@@ -126,11 +126,10 @@ class ExportExpert(Spec):
 
 
 def _find_expert(session: Session, name: str) -> Expert | None:
-    from sqlalchemy import select  # here, since a spec is read without the registry
-
+    from workbench.schema.names import find_row  # here, since a spec is read without the registry
     from workbench.schema.tables import Expert
 
-    return session.scalar(select(Expert).where(Expert.name == name))
+    return find_row(session, Expert, name)
 
 
 def format_complaints(session: Session, expert: str, format: str) -> list[str]:
@@ -213,11 +212,10 @@ def mixture_complaints(row: Mixture, format: str) -> list[str]:
 
 
 def _export_mixture_complaints(session: Session, spec: ExportMixture) -> list[str]:
-    from sqlalchemy import select  # here, since a spec is read without the registry
-
+    from workbench.schema.names import find_row  # here, since a spec is read without the registry
     from workbench.schema.tables import Mixture
 
-    row = session.scalar(select(Mixture).where(Mixture.name == spec.mixture))
+    row = find_row(session, Mixture, spec.mixture)
     return [*output_complaints(spec.folder, "folder"), *(mixture_complaints(row, spec.format) if row else ())]
 
 

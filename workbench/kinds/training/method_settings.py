@@ -8,18 +8,18 @@ home or elsewhere, are destroyed by it and learn at 1e-4.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import JsonValue, field_validator, model_validator
 
-from engine.config import TRAINED_RATE, default_rate
+from engine.config import NEW_STEPS, PRETRAINED_STEPS, TRAINED_RATE, default_rate
 from engine.errors import EngineError
 from engine.methods.base import Method
 from engine.methods.registry import get_method
 from workbench.schema.job_states import UNFINISHED
-from workbench.specs.base import Spec
+from workbench.specs.base import RegistryObject, Spec
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -72,45 +72,104 @@ _FRESH = "fresh"  # the source of a seed with random weights
 _TOO_HIGH = 3  # times the usual rate
 
 
+@dataclass(frozen=True)
+class Default:
+    """The default of a setting that a spec leaves open, and where it comes from."""
+
+    value: float
+    source: str
+
+
+def training_defaults(method: Method, is_pretrained: bool) -> dict[str, Default]:
+    """The defaults of the settings that a training leaves open, by their names in `training`.
+
+    `is_pretrained`: the weights of the seed model did not begin at random here.
+    """
+    is_changed = is_pretrained and not method.base_is_frozen
+    rate, steps = default_rate(is_changed), PRETRAINED_STEPS if is_pretrained else NEW_STEPS
+    if is_changed:
+        source = "the default for weights that were trained before, measured on SmolLM2-135M (docs/real_models.md)"
+    elif is_pretrained:
+        source = "the default for what is added to a frozen seed model, measured on SmolLM2-135M (docs/real_models.md)"
+    else:
+        source = "the default for weights that are new"
+    of_steps = "a pretrained seed model" if is_pretrained else "a seed model with random weights"
+    return {"learning_rate": Default(rate, source), "num_steps": Default(steps, f"the default for {of_steps}")}
+
+
 def is_random(session: Session, seed_model: str) -> bool:
-    """Whether a seed model, or one that a job still makes, has random weights."""
+    """Whether a seed model, or one that a job still makes, has random weights: it is pretrained otherwise."""
     from sqlalchemy import select  # here, since a spec is read without the registry
 
-    from workbench.kinds.kind import known_kinds, parse_spec
-    from workbench.schema.tables import Job, SeedModel
+    from workbench.schema.tables import SeedModel
 
     source = session.scalar(select(SeedModel.source).where(SeedModel.name == seed_model))
-    if source is not None:
-        return source == _FRESH
+    if source is None and (coming := _coming_spec(session, ("seed model", seed_model))):
+        source = coming.get("source", _FRESH)
+    return source == _FRESH
+
+
+def seed_beneath(session: Session, thing: RegistryObject) -> str:
+    """The name of the seed model of an expert or of a mixture's first, there or still to come; empty if unknown."""
+    from sqlalchemy import select
+
+    from workbench.schema.tables import Expert, Mixture
+
+    what, name = thing
+    if what == "mixture":
+        mixture = session.scalar(select(Mixture).where(Mixture.name == name))
+        expert = mixture.members[0].expert if mixture and mixture.members else None
+    else:
+        expert = session.scalar(select(Expert).where(Expert.name == name))
+    if expert is None:
+        return str(_coming_spec(session, thing).get("seed_model", ""))
+    return expert.seed.name if expert.seed else ""
+
+
+def _coming_spec(session: Session, thing: RegistryObject) -> dict[str, Any]:
+    """The spec of the job that still makes this; empty where there is none."""
+    from sqlalchemy import select
+
+    from workbench.kinds.kind import known_kinds, parse_spec
+    from workbench.schema.tables import Job
+
     kinds = known_kinds()  # a job may be of a kind that is no longer installed
     coming = session.scalars(select(Job).where(Job.state.in_(UNFINISHED), Job.kind.in_(kinds)))
-    fresh = (job for job in coming if job.spec.get("name") == seed_model and job.spec.get("source", _FRESH) == _FRESH)
-    return any(("seed model", seed_model) in kinds[job.kind].creates(parse_spec(job.spec)) for job in fresh)
+    named = (
+        job for job in coming if job.spec.get("name") == thing[1].partition("/")[0] or job.spec.get("name") == thing[1]
+    )
+    return next((job.spec for job in named if thing in kinds[job.kind].creates(parse_spec(job.spec))), {})
 
 
-def learns_trained_weights(session: Session, method: Method, seed_model: str) -> bool:
-    """Whether a training changes weights that were trained before."""
-    return not method.base_is_frozen and not is_random(session, seed_model)
+Open = Collection[str]  # names of settings of `training` that a spec may leave open
+OPEN: Open = ("learning_rate", "num_steps")
 
 
-def with_rate(session: Session, spec: Any, method: str) -> Any:
-    """The spec of a training from `seed_model` with a learning rate."""
-    if spec.training.learning_rate is not None:
-        return spec
-    rate = default_rate(learns_trained_weights(session, get_method(method), spec.seed_model))
-    training = replace(spec.training, learning_rate=rate)
-    return spec.model_copy(update={"training": training})
+def with_defaults(session: Session, spec: Any, method: str, seed_model: str, names: Open = OPEN) -> Any:
+    """The spec of a training with a number in each of these settings that it leaves open."""
+    chosen = {name: default.value for name, default in _defaults(session, spec, method, seed_model, names).items()}
+    return spec.model_copy(update={"training": replace(spec.training, **chosen)}) if chosen else spec
 
 
-def advice(session: Session, spec: Any, method: str) -> list[str]:
-    """What to know of the learning rate: the one that is chosen, or that the given one is known to do harm."""
-    rate, learns = spec.training.learning_rate, learns_trained_weights(session, get_method(method), spec.seed_model)
-    if rate is None:
-        what = "weights that were trained before" if learns else "weights that are new"
-        return [f"The peak learning rate is {default_rate(learns):g}, the default for {what}."]
-    if not learns or rate <= _TOO_HIGH * TRAINED_RATE:
-        return []
+def advice(session: Session, spec: Any, method: str, seed_model: str, names: Open = OPEN) -> list[str]:
+    """What to know of a training's settings: those that are chosen and why, or that a rate is known to do harm."""
+    chosen = _defaults(session, spec, method, seed_model, names)
+    sentences = [f"{_TITLES[name]} {default.value:g}: {default.source}." for name, default in chosen.items()]
+    rate, is_frozen = spec.training.learning_rate, get_method(method).base_is_frozen
+    if "learning_rate" not in names or rate is None or is_frozen or rate <= _TOO_HIGH * TRAINED_RATE:
+        return sentences
+    if is_random(session, seed_model):
+        return sentences
     return [
-        f"The peak learning rate {rate:g} is known to destroy what a trained seed model can do: “{spec.seed_model}” "
-        f"was trained before, and the method {method} changes such weights. The default is {TRAINED_RATE:g}."
+        f"The peak learning rate {rate:g} is known to destroy what a trained seed model can do: “{seed_model}” "
+        f"was trained before, and the method {method} changes such weights. The default is {TRAINED_RATE:g}.",
+        *sentences,
     ]
+
+
+_TITLES = {"learning_rate": "Peak learning rate", "num_steps": "Steps"}
+
+
+def _defaults(session: Session, spec: Any, method: str, seed_model: str, names: Open) -> dict[str, Default]:
+    defaults = training_defaults(get_method(method), not is_random(session, seed_model))
+    return {name: defaults[name] for name in names if getattr(spec.training, name) is None}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, JsonValue, model_validator
@@ -14,7 +13,13 @@ from engine.methods.parts.method import PartsMethod, get_parts_method, parts_met
 from engine.models.flops import Shape
 from workbench.formatting.number_format import listed
 from workbench.kinds.kind import Kind, Probe, Result, expert_link, named, no_path, training_probe
-from workbench.kinds.training.method_settings import OPTIONS, MethodSettings, advice, with_rate
+from workbench.kinds.training.method_settings import (
+    OPTIONS,
+    MethodSettings,
+    advice,
+    seed_beneath,
+    with_defaults,
+)
 from workbench.kinds.training.train_joint import too_long_blocks
 from workbench.specs.base import GPU_SHARE, RETAIN, RETAIN_TITLE, ExpertName, Name, Spec, require_others
 
@@ -115,8 +120,8 @@ TRAIN_MODE = Kind(
     requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains, *spec.retain)],
     reads=no_path,
     complaints=_complaints,
-    settled=lambda session, spec: with_rate(session, spec, spec.method),
-    advice=lambda session, spec: advice(session, spec, spec.method),
+    settled=lambda session, spec: with_defaults(session, spec, spec.method, spec.seed_model),
+    advice=lambda session, spec: advice(session, spec, spec.method, spec.seed_model),
     leaves_backbone=True,
     probe=lambda spec: training_probe(spec, ("seed model", spec.seed_model)),
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
@@ -185,6 +190,10 @@ def _composition_complaints(session: Session, spec: ComposeMode) -> list[str]:
     return composition_complaints(session, spec.experts, spec.without, bool(spec.domains))
 
 
+def _seed_of(session: Session, spec: ComposeMode) -> str:
+    return seed_beneath(session, ("expert", spec.experts[0]))
+
+
 COMPOSE_MODE = Kind(
     spec=ComposeMode,
     title="Compose experts into",
@@ -192,9 +201,8 @@ COMPOSE_MODE = Kind(
     requires=lambda spec: [*named("expert", *spec.experts), *named("domain", *spec.domains, *spec.retain)],
     reads=no_path,
     complaints=_composition_complaints,
-    settled=lambda _, spec: spec.model_copy(
-        update={"training": replace(spec.training, learning_rate=spec.training.peak_rate)}
-    ),
+    settled=lambda session, spec: with_defaults(session, spec, "mode", _seed_of(session, spec)),
+    advice=lambda session, spec: advice(session, spec, "mode", _seed_of(session, spec)) if spec.domains else [],
     leaves_backbone=True,
     probe=lambda spec: training_probe(spec, ("expert", spec.experts[0])) if spec.domains else Probe(spec),
     replayed=lambda spec: spec.model_copy(update={"retain": []}),

@@ -10,6 +10,7 @@ from engine.config import AdaptingConfig
 from workbench.formatting.number_format import listed, pluralize, share, weight
 from workbench.kinds.analysis import CertifyAddition
 from workbench.kinds.kind import Kind, Result, expert_link, named, no_path, training_probe
+from workbench.kinds.training.method_settings import advice, seed_beneath, with_defaults
 from workbench.kinds.training.train_joint import too_long_blocks
 from workbench.specs.base import GPU_SHARE, ExpertName, Name, Spec
 
@@ -70,12 +71,11 @@ class TrainExpert(Spec):
 
 
 def _complaints(session: Session, spec: TrainExpert) -> list[str]:
-    from sqlalchemy import select  # here, since a spec is read without the registry
-
     from engine.methods.registry import method_of
+    from workbench.schema.names import find_row  # here, since a spec is read without the registry
     from workbench.schema.tables import Mixture
 
-    mixture = session.scalar(select(Mixture).where(Mixture.name == spec.mixture))
+    mixture = find_row(session, Mixture, spec.mixture)
     if mixture is None:
         return []
     experts = [member.expert for member in mixture.members]
@@ -104,6 +104,17 @@ def known_to_parent(result: Result, parent: str) -> str:
     return f"{parent} was trained on {share(known)} of the same documents." if known else ""
 
 
+_METHOD = "demix"  # of a copy; its number of updates is that of every method
+_OPEN = ("num_steps",)  # the learning rate follows from the parent's
+
+
+def _with_steps(session: Session, spec: TrainExpert) -> TrainExpert:
+    settled: TrainExpert = with_defaults(
+        session, spec, _METHOD, seed_beneath(session, ("mixture", spec.mixture)), _OPEN
+    )
+    return settled
+
+
 KIND = Kind(
     spec=TrainExpert,
     title="Train expert",
@@ -116,6 +127,10 @@ KIND = Kind(
     ],
     reads=no_path,
     complaints=_complaints,
+    settled=_with_steps,
+    advice=lambda session, spec: advice(
+        session, spec, _METHOD, seed_beneath(session, ("mixture", spec.mixture)), _OPEN
+    ),
     probe=lambda spec: training_probe(spec, ("mixture", spec.mixture)),
     replayed=lambda spec: spec.model_copy(update={"watch": [], "join": False}),
     first_step="experts",

@@ -11,7 +11,7 @@ from engine.config import LoraConfig, MoeConfig, TrainingConfig
 from engine.methods.registry import get_method, joint_methods
 from workbench.formatting.number_format import pluralize
 from workbench.kinds.kind import Kind, Probe, ResultLink, named, no_path, training_probe
-from workbench.kinds.training.method_settings import OPTIONS, MethodSettings, advice, with_rate
+from workbench.kinds.training.method_settings import OPTIONS, MethodSettings, advice, with_defaults
 from workbench.specs.base import GPU_SHARE, NUM_GPUS, RETAIN, RETAIN_TITLE, SCHEDULING, Name, require_others
 
 if TYPE_CHECKING:
@@ -151,8 +151,8 @@ KIND = Kind(
     requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains, *spec.retain)],
     reads=no_path,
     complaints=_complaints,
-    settled=lambda session, spec: with_rate(session, spec, spec.method),
-    advice=lambda session, spec: advice(session, spec, spec.method),
+    settled=lambda session, spec: with_defaults(session, spec, spec.method, spec.seed_model),
+    advice=lambda session, spec: advice(session, spec, spec.method, spec.seed_model),
     probe=_probe,
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
     first_step="experts",
