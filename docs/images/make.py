@@ -56,7 +56,7 @@ def picture_names() -> list[str]:
 
 
 def _overview(page: Page) -> None:
-    expect(page.locator(".st-key-picture").get_by_text("demo/python").first).to_be_attached()
+    expect(page.locator(".st-key-picture").get_by_text("smol/python").first).to_be_attached()
     expect(page.get_by_text("step ").first).to_be_visible()
     expect(page.get_by_text("The stored scores are being mixed.")).to_have_count(0)
 
@@ -110,11 +110,11 @@ PICTURES = (
     Picture("train-check", "train?kind=train-expert&domain=mathematics", _training),
     Picture("jobs", "jobs", _curves, has_variants=True),
     Picture("experts", "experts", has_variants=True),
-    Picture("expert", "experts?experts.chosen=demo/python"),
-    Picture("mixtures", "mixtures?mixture=demo", _mixture, has_variants=True),
+    Picture("expert", "experts?experts.chosen=smol/python"),
+    Picture("mixtures", "mixtures?mixture=smol", _mixture, has_variants=True),
     Picture("specialization", "specialization", _passage),
     Picture("posteriors", "posteriors", _posterior),
-    Picture("playground", "playground?left=demo&right=dense", _playground, has_variants=True),
+    Picture("playground", "playground?left=smol&right=seed:smol", _playground, has_variants=True),
     Picture("reports", "reports"),
     Picture("replications", "replications"),
     Picture("selfcheck", "selfcheck", _checked),
@@ -131,7 +131,7 @@ def main() -> None:
         make_home(home.resolve())
         with workbench(home.resolve()) as running, chromium() as browser:
             _run_jobs(running)
-            running.load_weights("demo", "dense")
+            running.load_weights("smol", "seed:smol")
             missing = _take_all(browser, running, options.only or picture_names())
             if not options.only or "tour" in options.only:
                 make_tour(browser, running, FOLDER / "tour.webp")

@@ -27,7 +27,7 @@ _CHARTS = """() => [...document.querySelectorAll("[data-testid=stPlotlyChart]")]
   (one) => one.querySelector(".main-svg") && !one.querySelector("[data-testid=stSkeleton]"))"""
 LONG = {
     "kind": "train-joint",
-    "seed_model": "demo",
+    "seed_model": "little",
     "domains": ALL.split(","),
     "training": {"num_steps": 6000, "block_size": 128, "learning_rate": 0.004, "clip": 1.0, "evaluate_every": 10},
 }

@@ -80,7 +80,7 @@ def _open(recorder: Recorder, running: Workbench, address: str) -> None:
 
 def _overview(recorder: Recorder, running: Workbench) -> None:
     _open(recorder, running, "")
-    expect(recorder.page.locator(".st-key-picture").get_by_text("demo/python").first).to_be_attached()
+    expect(recorder.page.locator(".st-key-picture").get_by_text("smol/python").first).to_be_attached()
     expect(recorder.page.get_by_text("The stored scores are being mixed.")).to_have_count(0)
     recorder.show("Text of several domains, an expert for each, and the mixture that answers", 5)
 
@@ -120,13 +120,13 @@ def _map(recorder: Recorder, running: Workbench) -> None:
 def _experts(recorder: Recorder, running: Workbench) -> None:
     _open(recorder, running, "experts")
     recorder.show("Every expert with its method, its text and its score", 4)
-    _open(recorder, running, "experts?experts.chosen=demo/python")
+    _open(recorder, running, "experts?experts.chosen=smol/python")
     recorder.show("One expert: switch it off, export it, see what it came from and what its removal would cost", 4)
 
 
 def _mixture(recorder: Recorder, running: Workbench) -> None:
     page = recorder.page
-    _open(recorder, running, "mixtures?mixture=demo")
+    _open(recorder, running, "mixtures?mixture=smol")
     expect(page.get_by_role("row", name="licences").first).to_be_visible()
     toggle = page.locator("label").filter(has=page.get_by_role("switch", name="licences"))
     recorder.click(toggle, "Switch one expert off …", 3)
@@ -144,7 +144,7 @@ def _heatmap(recorder: Recorder, running: Workbench) -> None:
 
 def _playground(recorder: Recorder, running: Workbench) -> None:
     page = recorder.page
-    page.goto(f"{running.api}/play/?left=demo&right=dense")
+    page.goto(f"{running.api}/play/?left=smol&right=seed:smol")
     type_prompt(page, "def read(path):\n")
     recorder.click(page.get_by_role("button", name="Generate", exact=True), "One prompt, two models side by side", 3)
     expect(page.locator("#answer-a .token").nth(20)).to_be_visible()

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from engine.device import is_onednn_faster
 from engine.errors import is_out_of_memory
 from engine.models.discovery import keeps_other_states
 from engine.models.likelihoods import decoder_of
@@ -24,6 +25,7 @@ from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows, with_rows
 
 _BLOCK = 64  # positions by which a cache grows at least
+_FEW_TOKENS = 8  # of a stream that decodes
 
 
 class Slot:
@@ -106,9 +108,16 @@ class _Pass(NamedTuple):
         if 1 < num_new < keys.shape[2]:
             mask = torch.ones(num_new, keys.shape[2], dtype=torch.bool, device=query.device)
             mask = mask.tril(keys.shape[2] - num_new)[None, None]
+        if num_new <= _FEW_TOKENS and _is_faster_in_float32(query):
+            query, keys, values = query.float(), keys.float(), values.float()
         out_ETHA: Tensor
         out_ETHA, _ = _plain_attention()(module, query, keys, values, mask, **options)
-        return out_ETHA.flatten(0, 1)[:, None]
+        return out_ETHA.flatten(0, 1)[:, None].to(new_keys.dtype)
+
+
+def _is_faster_in_float32(query: Tensor) -> bool:
+    """Whether attention of a few tokens is slow in 16 bits: where MKL does not know the processor's products."""
+    return query.dtype != torch.float32 and query.device.type == "cpu" and is_onednn_faster()
 
 
 _pass: ContextVar[_Pass | None] = ContextVar("pass", default=None)

@@ -66,7 +66,7 @@ def family_of(lm: Any) -> str:
     return str(getattr(getattr(lm, "config", None), "model_type", type(lm).__name__))
 
 
-_ALSO_LINEAR = ("FalconLinear",)  # a linear map by another product
+_ALSO_LINEAR = ("FalconLinear", "FasterLinear", "FasterConv1D")  # a linear map by another product
 _ALSO_RECURRENT = ("xLSTMLayer", "RwkvSelfAttention")  # without a convolution
 _INDEXER = re.compile(r"(^|\.)indexer\.")  # its maps choose positions by top-k, so they have no gradient
 _MIXING = re.compile(  # arguments of modules that mix positions

@@ -23,6 +23,7 @@ from engine.errors import ModelError
 from engine.foreign_files import short
 from engine.models import model_files
 from engine.models.discovery import DecoderLayout, discover, family_of, is_linear, require_own_layers, takes_states_only
+from engine.models.matrix_products import use_faster_products
 from engine.models.stored_tensors import WRAPPERS, Unread
 
 LAYOUTS: dict[str, Callable[[nn.Module], DecoderLayout]] = {}  # for families where discovery finds the wrong places
@@ -114,7 +115,9 @@ def fresh_model(config: ModelConfig, vocab_size: int, seed: int = 0) -> Any:
     _refuse_too_large(_count_parameters(hf_config), "Choose fewer layers, or a smaller width.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return AutoModelForCausalLM.from_config(hf_config, dtype=torch.float32)
+        lm = AutoModelForCausalLM.from_config(hf_config, dtype=torch.float32)
+    use_faster_products(lm)
+    return lm
 
 
 def _refuse_too_large(num_parameters: int, next_step: str, dtype: torch.dtype = torch.float32) -> None:
@@ -220,6 +223,7 @@ def load_weights(
         )
     _refuse_unlike(folder, report, tensors)
     _untie(lm)
+    use_faster_products(lm)
     lm.config.name_or_path, lm.config.architectures = folder, [type(lm).__name__]
     return lm, frozenset(name for name, one in unread.items() if one.was_read)
 

@@ -33,6 +33,7 @@ from engine.models.gguf_header import SAFETENSORS, GgufHeader, require_gguf
 _NAME = "model.gguf"
 _FLOAT32 = 4
 _WORKING_COPIES = 3  # of the largest tensor, while gguf dequantizes it
+_LIBRARIES = 600_000_000  # bytes of memory that torch and transformers take
 _HALVES = {"BF16": torch.bfloat16, "F16": torch.float16}
 _PIECE = 1 << 24
 _ENDS = ("eos", "eot", "eom")  # tokens that end a text, a turn, and a message to a tool
@@ -77,7 +78,8 @@ def conversion_needs(header: GgufHeader) -> ConversionNeeds:
     """What the conversion and the import of a file take."""
     weights = _FLOAT32 * header.num_parameters
     largest = _FLOAT32 * max((tensor.size for tensor in header.tensors), default=0)
-    return ConversionNeeds(weights, max(2 * weights, weights + _WORKING_COPIES * largest), 2 * weights)
+    memory = _LIBRARIES + max(2 * weights, weights + _WORKING_COPIES * largest)
+    return ConversionNeeds(weights, memory, 2 * weights)
 
 
 def require_space(header: GgufHeader, folder: Path) -> ConversionNeeds:

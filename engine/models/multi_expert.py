@@ -16,7 +16,7 @@ import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -102,13 +102,18 @@ class AdditiveLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x is [B, T, in], or [B·T, in] from a family that flattens; so is the answer."""
-        rows, out = current_rows(), self.shared(x)
+        rows, out = current_rows(), cast(Tensor, self.shared(x))
         if len(rows.keys) == 1:
             return self._add(out, x, rows.keys[0])
         per_row = x.shape[0] // sum(rows.num_rows)
         sizes = [count * per_row for count in rows.num_rows]
         parts = zip(out.split(sizes), x.split(sizes), rows.keys, strict=True)
-        return torch.cat([self._add(*part) for part in parts])
+        if torch.is_grad_enabled():
+            return torch.cat([self._add(*part) for part in parts])
+        for part, own, key in parts:
+            if key in self.experts:
+                part.add_(self.experts[key](own))
+        return out
 
     def _add(self, out: Tensor, x: Tensor, key: str) -> Tensor:
         return (out + self.experts[key](x)).to(out.dtype) if key in self.experts else out

@@ -28,6 +28,7 @@ from torch.optim.adamw import adamw
 from engine.config import Precision, TrainingConfig
 from engine.errors import EngineError, NonFiniteLossError, TrainingError
 from engine.models.expert_model import TrainableModel
+from engine.models.matrix_products import FasterLinear
 from engine.models.rows import Rows
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup, is_divided, local_part
 
@@ -197,7 +198,11 @@ def _frozen_maps(model: nn.Module) -> Iterable[tuple[nn.Module, str, nn.Linear]]
     heads = {id(weight.get_output_embeddings()) for weight in decoders}
     for path, parent in model.named_modules():
         for name, child in parent.named_children():
-            is_map = type(child) is nn.Linear and not child.weight.requires_grad and uses[id(child.weight)] == 1
+            is_map = (
+                type(child) in (nn.Linear, FasterLinear)
+                and not child.weight.requires_grad
+                and uses[id(child.weight)] == 1
+            )
             if is_map and id(child) not in heads and _EXPERTS not in f".{path}.{name}.":
                 yield parent, name, child
 

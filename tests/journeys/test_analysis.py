@@ -22,6 +22,7 @@ from tests.journeys.conftest import Do
 from ui.api.app import create_app
 from ui.cli.app import main
 from workbench.analysis.perplexity_tables import perplexity_table
+from workbench.analysis.sample_texts import example, passages
 from workbench.questions.costs import CostRequest
 from workbench.questions.forgetting import ForgettingRequest
 from workbench.questions.inference_modes import InferenceModesRequest
@@ -173,6 +174,17 @@ def test_a_passage_that_is_shown_in_full_has_the_mean_of_its_tokens() -> None:
         assert len(passage.differences) == len(passage.tokens) == passage.num_tokens
         assert passage.mean == pytest.approx(sum(passage.differences) / passage.num_tokens)
     assert max(one.mean for one in outcome.worst) < min(one.mean for one in outcome.best)
+
+
+@pytest.mark.usefixtures("scored")
+def test_the_text_to_try_a_mixture_on_is_what_its_experts_differ_on_most() -> None:
+    [text, *_] = ask(passages, "small", "kitchen", split="test")
+    comparison = ContrastRequest(
+        domain="kitchen", expert="small/kitchen", rival="small/court", num_passages=1, max_tokens=1000
+    )
+    [most_telling] = ask(comparison.answer).best
+    assert text in "".join(most_telling.tokens)
+    assert text[:100] in ask(example, "small")
 
 
 def test_experts_without_scores_of_the_same_text_are_refused_with_a_next_step(trained: Do) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -138,11 +139,11 @@ class Opening:
         return [chips, parts_update(parts, active)], [*faults, *others]
 
     def first_prompt(self, model: str, mixtures: Sequence[str]) -> str:
-        """The start of held-out text of a mixture's first domain; the default prompt if there is none."""
+        """The start of held-out text of a mixture, up to the end of a word; the default prompt if there is none."""
         if model in mixtures:
             with suppress(Problem):
                 text = self._state.read(example, get_storage(self._state.settings), model)
-                return text[:PROMPT_CHARACTERS] or FIRST_PROMPT
+                return re.sub(r"\s+\S*$", "", text[:PROMPT_CHARACTERS]) or FIRST_PROMPT
         return FIRST_PROMPT
 
 

@@ -162,7 +162,13 @@ def first_steps(have: Holdings, domains: Sequence[str], over: Sequence[JobCard])
     """The five steps of a first visit."""
     return [
         _imports(have, domains, over),
-        _step(have, "seeds", have.seeds, "A seed model is made", "all experts start from this small decoder"),
+        _step(
+            have,
+            "seeds",
+            have.seeds,
+            "A seed model is made",
+            "all experts start from it, and the page Playground answers with it",
+        ),
         _step(have, "experts", have.experts, "Experts are trained", "each on one domain, everything else is shared"),
         _step(
             have,

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from shutil import which
 from threading import Event, Thread
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from engine.device import process_environment, python_command, python_environment
 from engine.plugins import require_extras
@@ -34,13 +34,16 @@ from workbench.schema.job_states import ACTIVE
 from workbench.settings import Settings
 from workbench.store.private_folder import make_private
 
+if TYPE_CHECKING:
+    from jobs.plans.demo import DemoSize
+
 PROCFILE = Path(__file__).with_name("Procfile")  # a link to the file at the top of the checkout
 LOCK = "up.lock"  # in the home folder
 _LOOK_SECONDS = 0.5  # between two looks whether the studio answers
 EXIT_SECONDS = 4  # for a worker to exit after its job has stopped
 
 
-def run(settings: Settings, *, demo: bool = False, browse: bool = True, output: IO[str] | None = None) -> int:
+def run(settings: Settings, *, demo: DemoSize | None = None, browse: bool = True, output: IO[str] | None = None) -> int:
     """Runs until Ctrl-C or until a server exits; returns the exit code. Raises a Problem before it starts any."""
     check(settings)
     make_private(settings)
@@ -94,20 +97,23 @@ def _only_one(settings: Settings) -> Iterator[None]:
         yield
 
 
-def prepare(settings: Settings, demo: bool) -> None:
-    """Upgrades the registry to this version; with `demo`, submits the demo's jobs to an empty registry."""
+def prepare(settings: Settings, demo: DemoSize | None) -> None:
+    """Upgrades the registry to this version; submits the jobs of a demo, if one is asked for, to an empty registry."""
     from workbench.registry.database import migrate
 
     migrate(settings)
-    if not demo:
+    if demo is None:
         return
-    from jobs.plans.demo import DESCRIPTION, is_fresh, submit_demo
+    from jobs.plans.demo import DESCRIPTIONS, is_fresh, submit_demo, why_not_real
 
-    if is_fresh(settings):
-        submit_demo(settings)
-        print(DESCRIPTION, file=sys.stderr)
-    else:
+    if not is_fresh(settings):
         print(_unfinished_jobs(settings) or "The registry is not empty: the demo is left out.", file=sys.stderr)
+        return
+    if demo == "real" and (reason := why_not_real()):
+        print(f"The demo of a pretrained model is left out for the small one. {reason}", file=sys.stderr)
+        demo = "small"
+    submit_demo(demo, settings)
+    print(DESCRIPTIONS[demo], file=sys.stderr)
 
 
 def _unfinished_jobs(settings: Settings) -> str:

@@ -22,7 +22,7 @@ from workbench.analysis.perplexity_tables import comparable
 from workbench.formatting.shell_command import evaluate_command
 from workbench.registry.clusters.cluster_routing import find_distances, key_of
 from workbench.registry.clusters.clusterings import SourceFiles, clustering_files
-from workbench.registry.experts import expert_row, tokens_key
+from workbench.registry.experts import chat_tokens_key, expert_row, tokens_key
 from workbench.schema.tables import Artifact, Domain, Evaluation, Expert
 from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.clusters.distances import Distances
+    from engine.text.blocks import Tokens
 
 
 Measure = tuple[str, int, int]  # a text that was scored: domain, tokens, block size
@@ -147,6 +148,27 @@ def load_counted(storage: Storage, evaluation: Evaluation) -> Tensor | None:
     from engine.inference.scores import counted_tokens
 
     return counted_tokens(_checked_folder(storage.kept(evaluation.artifact)))
+
+
+def scored_tokens(session: Session, storage: Storage, domain: Domain, expert: Expert, evaluation: Evaluation) -> Tokens:
+    """The tokens that were scored. Those of conversations depend on the rule by which these were masked."""
+    from engine.inference.scores import score_card
+    from engine.text.blocks import MASK_RULE, EvalSample, Tokens
+    from engine.text.chat.template import load_chat_template, template_folder
+
+    keys = [tokens_key(domain.id, expert.tokenizer_sha256)]
+    if domain.format == "chat":
+        folder = template_folder(storage.path(expert.base_id), storage.path(expert.artifact_id))
+        if (template := load_chat_template(folder)) is not None:
+            of_chat = (domain.id, expert.tokenizer_sha256, template.sha256, evaluation.block_size)
+            keys = [chat_tokens_key(*of_chat, rule) for rule in range(MASK_RULE, 0, -1)]
+    for artifact in filter(None, (find_artifact(session, key) for key in keys)):
+        tokens = Tokens.open(storage.path(artifact.id), evaluation.split)
+        starts_N, _ = load_places(storage, evaluation)
+        scored = score_card(storage.path(evaluation.artifact_id))["text_sha256"]
+        if len(keys) == 1 or EvalSample(tokens, evaluation.block_size, starts_N).sha256 == scored:
+            return tokens
+    raise ScoresError(f"The tokens of “{domain.name}” are no longer stored.", "Evaluate the mixture again.")
 
 
 def mixed_perplexity(

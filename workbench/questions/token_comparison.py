@@ -12,17 +12,15 @@ from sqlalchemy.orm import Session, joinedload
 
 from engine.errors import ScoresError
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.scores import load_counted, load_places, load_scores
+from workbench.analysis.scores import load_counted, load_places, load_scores, scored_tokens
 from workbench.answers.base import Answer
 from workbench.questions.question import Question, Split
 from workbench.registry.corpora import domain_row
-from workbench.registry.experts import chat_tokens_key, expert_row, tokens_key
+from workbench.registry.experts import expert_row
 from workbench.schema.tables import Domain, Evaluation, Expert
-from workbench.store.artifacts import find_artifact
 from workbench.store.storage import Storage
 
 if TYPE_CHECKING:
-    from engine.text.blocks import Tokens
     from engine.text.tokenizer import Tokenizer
 
 
@@ -72,7 +70,7 @@ class ContrastRequest(Question[TokenComparison]):
         row = domain_row(session, self.domain)
         pair = _pair(session, row, [first, second], self.split)
         (better_X, worse_X), block_size = load_scores(storage, pair)
-        tokens, tokenizer = _text(session, storage, row, first, pair[0])
+        tokens, tokenizer = scored_tokens(session, storage, row, first, pair[0]), _tokenizer(storage, first)
         difference_X = (better_X.double() - worse_X.double()).numpy()
         counted_X = load_counted(storage, pair[0])
         is_counted_X = np.ones(len(difference_X), np.bool_) if counted_X is None else counted_X.numpy()
@@ -128,25 +126,7 @@ def _pair(session: Session, domain: Domain, experts: Sequence[Expert], split: He
     return [measures[max(shared)][expert.id] for expert in experts]
 
 
-def _text(
-    session: Session, storage: Storage, domain: Domain, expert: Expert, evaluation: Evaluation
-) -> tuple[Tokens, Tokenizer]:
-    """The tokens that were scored. Those of conversations depend on the rule by which these were masked."""
-    from engine.inference.scores import score_card
-    from engine.text.blocks import MASK_RULE, EvalSample, Tokens
-    from engine.text.chat.template import load_chat_template, template_folder
+def _tokenizer(storage: Storage, expert: Expert) -> Tokenizer:
     from engine.text.tokenizer import load_tokenizer
 
-    keys = [tokens_key(domain.id, expert.tokenizer_sha256)]
-    if domain.format == "chat":
-        folder = template_folder(storage.path(expert.base_id), storage.path(expert.artifact_id))
-        if (template := load_chat_template(folder)) is not None:
-            of_chat = (domain.id, expert.tokenizer_sha256, template.sha256, evaluation.block_size)
-            keys = [chat_tokens_key(*of_chat, rule) for rule in range(MASK_RULE, 0, -1)]
-    for artifact in filter(None, (find_artifact(session, key) for key in keys)):
-        tokens = Tokens.open(storage.path(artifact.id), evaluation.split)
-        starts_N, _ = load_places(storage, evaluation)
-        scored = score_card(storage.path(evaluation.artifact_id))["text_sha256"]
-        if len(keys) == 1 or EvalSample(tokens, evaluation.block_size, starts_N).sha256 == scored:
-            return tokens, load_tokenizer(storage.path(expert.base_id))
-    raise ScoresError(f"The tokens of “{domain.name}” are no longer stored.", "Evaluate the mixture again.")
+    return load_tokenizer(storage.path(expert.base_id))

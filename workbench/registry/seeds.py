@@ -9,7 +9,6 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
-from engine.methods.bare_seed.descriptor import METHOD as BARE_SEED
 from workbench.answers.cards import SeedCard
 from workbench.registry.aliases import aliases_of
 from workbench.registry.database import plain
@@ -119,7 +118,7 @@ def delete_seed(session: Session, name: str) -> None:
     Raises InUseError when experts, clusterings, unfinished jobs, or as an expert mixtures and aliases need it.
     """
     row = seed_row(session, name)
-    bare = session.scalar(select(Expert).where(Expert.seed_id == row.id, Expert.method == BARE_SEED.name))
+    bare = session.scalar(select(Expert).where(Expert.seed_id == row.id, Expert.artifact_id == row.artifact_id))
     ids = {bare.id} if bare else set[str]()
     mixtures = select(Mixture.name).join(MixtureMember).where(MixtureMember.expert_id.in_(ids))
     names = [name, SEED + name]

@@ -23,6 +23,7 @@ from engine.config import LoraConfig
 from engine.errors import ModelError, first_of
 from engine.models.discovery import family_of
 from engine.models.families import Place, embedding_place, linear_places
+from engine.models.matrix_products import linear
 from engine.models.multi_expert import AdditiveLayer, MultiExpertModel, Placement
 
 _DOWN, _UP, _SCALE = "down", "up", "scale"  # the names of an adapter's tensors at its map
@@ -43,7 +44,7 @@ class Adapter(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x is [..., I], the output [..., O], in the adapter's own precision."""
         x = x.to(self.down.dtype)
-        return scale_output(nn.functional.linear(nn.functional.linear(x, self.down), self.up), self.scale)
+        return scale_output(linear(linear(x, self.down), self.up), self.scale)
 
     def change_OI(self) -> Tensor:
         """The change of the map's weight."""
@@ -55,7 +56,7 @@ class EmbeddingAdapter(Adapter):
 
     def forward(self, ids: Tensor) -> Tensor:
         """ids is [...], the output [..., O]."""
-        return scale_output(nn.functional.linear(nn.functional.embedding(ids, self.down.T), self.up), self.scale)
+        return scale_output(linear(nn.functional.embedding(ids, self.down.T), self.up), self.scale)
 
 
 def adapted_places(lm: nn.Module, config: LoraConfig) -> Iterator[Place]:

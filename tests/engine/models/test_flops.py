@@ -30,6 +30,12 @@ TOLERANCE = 0.001  # rotary angles are a product, too
 SHAPE = ModelConfig("llama", num_layers=3, width=48, num_heads=4, ffn_width=80, max_positions=128)
 
 
+@pytest.fixture(autouse=True)
+def products_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch does not count the products of oneDNN."""
+    monkeypatch.setattr("engine.models.matrix_products.is_onednn_faster", lambda: False)
+
+
 def model(family: Any) -> MultiExpertModel:
     return MultiExpertModel(fresh_model(replace(SHAPE, family=family), VOCAB), ["a", "b"], new_placement())
 

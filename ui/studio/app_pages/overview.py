@@ -9,7 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from jobs.plans.demo import is_fresh, submit_demo
+from jobs.plans.demo import DemoSize, is_fresh, submit_demo, why_not_real
 from ui.present.charts.colours import Looks, looks_of
 from ui.present.jobs.failure_text import cause_of
 from ui.present.jobs.job_status import StateStyle, style_of
@@ -49,9 +49,12 @@ from ui.widgets.elements.components import show_cards, show_expert_shares, show_
 from ui.widgets.notices import cannot_change, explain_problems, keep
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.access.home_token import needs_token
+from workbench.analysis.sample_texts import example
 from workbench.answers.cards import JobCard, MixtureCard
 from workbench.answers.posteriors import PosteriorAnswer
+from workbench.registry.database import reading
 from workbench.settings import get_settings
+from workbench.store.storage import get_storage
 
 _FIELD, _KEPT, _CALL = "overview.text", "overview.kept_text", "overview.reading"
 MOST_EXPERTS = 4
@@ -65,7 +68,7 @@ def show_own_text(title: str, mixture: MixtureCard | None, looks: Looks, is_firs
         st.subheader(title, anchor=False)
         if mixture is None:
             st.caption("It is read automatically as soon as the experts can read, if you do not reload this page.")
-        _draw_field(is_first, mixture is not None)
+        _draw_field(is_first, mixture.name if mixture else "")
         text = st.session_state.get(_KEPT, "")
         if text and mixture is None:
             st.markdown(":material/bookmark: Your text is kept.")
@@ -73,7 +76,7 @@ def show_own_text(title: str, mixture: MixtureCard | None, looks: Looks, is_firs
             _show_reading(text, mixture, looks)
 
 
-def _draw_field(is_first: bool, can_read: bool) -> None:
+def _draw_field(is_first: bool, reader: str) -> None:
     if _FIELD not in st.session_state:
         st.session_state[_FIELD] = st.session_state.get(_KEPT, "")
     st.text_area(
@@ -84,8 +87,8 @@ def _draw_field(is_first: bool, can_read: bool) -> None:
         placeholder="Paste a few sentences or lines of code.",
     )
     with st.container(horizontal=True):
-        st.button("Read this text" if can_read else "Read it when ready", key="overview.read", on_click=_keep)
-        st.button("Take an example", key="overview.example", type="tertiary", on_click=_take_example)
+        st.button("Read this text" if reader else "Read it when ready", key="overview.read", on_click=_keep)
+        st.button("Take an example", key="overview.example", type="tertiary", on_click=_take_example, args=(reader,))
 
 
 def _keep() -> None:
@@ -93,8 +96,9 @@ def _keep() -> None:
     forget(_CALL)
 
 
-def _take_example() -> None:
-    st.session_state[_FIELD] = EXAMPLE
+def _take_example(reader: str) -> None:
+    with explain_problems(), reading() as session:
+        st.session_state[_FIELD] = (example(session, get_storage(), reader) if reader else "") or EXAMPLE
     _keep()
 
 
@@ -260,15 +264,29 @@ def _show_step(number: int, step: StartStep) -> None:
 
 
 def _offer_start() -> None:
+    reason = why_not_real()
     with st.container(horizontal=True, vertical_alignment="center"):
-        if is_fresh() and st.button(
-            "Make the demo", key="overview.demo", icon=":material/play_arrow:", disabled=cannot_change()
-        ):
-            with explain_problems():
-                submit_demo()
-                keep("The demo is on its way: text of this machine becomes five experts.")
-            st.rerun()
+        if is_fresh():
+            if not reason:
+                _offer_demo("Make the demo", "real", "SmolLM2, a pretrained model, becomes five experts.")
+            _offer_demo("Make the small demo", "small", "A tiny model with random weights becomes five experts.")
         st.page_link(CORPORA.script, label="Use my own text", icon="")
+    if reason and is_fresh():
+        st.caption(plain(f"There is no demo of a pretrained model here. {reason}"))
+
+
+def _offer_demo(label: str, size: DemoSize, about: str) -> None:
+    if st.button(
+        label,
+        key=f"overview.demo.{size}",
+        icon=":material/play_arrow:" if size == "real" else ":material/compress:",
+        help=about,
+        disabled=cannot_change(),
+    ):
+        with explain_problems():
+            submit_demo(size)
+            keep(f"The demo is on its way. {about}")
+        st.rerun()
 
 
 _LOOK_AGAIN = 2.0  # seconds

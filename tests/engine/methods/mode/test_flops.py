@@ -23,6 +23,12 @@ TOKENS, ROWS = 48, 2
 TOLERANCE = 0.004  # rotary angles are products, too, and products with a gate's row are not counted by PyTorch
 
 
+@pytest.fixture(autouse=True)
+def products_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch does not count the products of oneDNN."""
+    monkeypatch.setattr("engine.models.matrix_products.is_onednn_faster", lambda: False)
+
+
 def active_experts(family: str, config: ModeConfig, num_experts: int, *, frozen: bool) -> ActiveParts:
     model = ModeModel(backbone(family), config.num_blocks)
     keys = [f"e{number}" for number in range(num_experts)]
