@@ -10,14 +10,7 @@ import numpy as np
 
 from engine.statistics.estimates import Loss
 from studies.tests.made_up_losses import losses_of
-from workbench_studies.cbtm.measurements import (
-    CbtmMeasurements,
-    Grouping,
-    few_smaller,
-    frozen,
-    in_grid,
-    top_ks,
-)
+from workbench_studies.cbtm.measurements import CbtmMeasurements, Grouping, few_smaller, frozen, in_grid, top_ks
 from workbench_studies.cbtm.names import (
     DENSE,
     DENSE_AT_LESS,
@@ -28,8 +21,6 @@ from workbench_studies.cbtm.names import (
     ReplicateCbtm,
     System,
     balanced,
-    single_model,
-    smaller,
     sparse,
 )
 from workbench_studies.core.averages import Place
@@ -65,7 +56,11 @@ def as_printed() -> dict[System, float]:
     nats |= {System(Arm("random", 4)): 3.2, System(Arm("unbalanced", 4)): 2.7}
     nats |= {System(Arm("random", 2)): 3.1, System(Arm("unbalanced", 2)): 2.85}
     less = balanced(4, at_less=True)
-    nats |= {smaller(DENSE_AT_LESS): 3.6, smaller(less): 3.4, smaller(less, few_smaller(less)): 3.2}
+    nats |= {
+        System(DENSE_AT_LESS, is_smaller=True): 3.6,
+        System(less, is_smaller=True): 3.4,
+        System(less, top_k=few_smaller(less), is_smaller=True): 3.2,
+    }
     return nats | {System(SUBJECT.metadata, "cached"): 2.85, System(SUBJECT.metadata, "uniform"): 2.86}
 
 
@@ -80,8 +75,8 @@ def homes(own: float, away: float, changed: Mapping[tuple[int, int], float] | No
     for run in SUBJECT.runs:
         for cluster, home in enumerate(run.domains(MAIN, DOMAINS)):
             nats = {
-                single_model(MAIN, model): own if model == cluster else (changed or {}).get((model, cluster), away)
-                for model in range(MAIN.num_models)
+                System(MAIN, "alone", expert=n): own if n == cluster else (changed or {}).get((n, cluster), away)
+                for n in range(MAIN.num_models)
             }
             result = losses_of(nats, [home])
             losses |= {place: one for place, one in result.items() if place[1] == run.seed}

@@ -10,7 +10,7 @@ from engine.analysis.calibration import Calibration
 from engine.mixing.evidence import READINGS, EvidenceRule
 from engine.statistics.estimates import Estimate, Floats, Loss
 from workbench_studies.core.averages import Place
-from workbench_studies.core.calibration import Fit
+from workbench_studies.core.measurements import Fit
 from workbench_studies.core.verdicts import Verdict
 from workbench_studies.demix.claims import judge
 from workbench_studies.demix.measurements import Belief, DemixMeasurements, Overlap

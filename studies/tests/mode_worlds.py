@@ -9,10 +9,8 @@ import numpy as np
 
 from studies.tests.made_up_losses import BLOCKS, TOKENS, losses_of
 from workbench_studies.core.averages import Hits, Place
-from workbench_studies.mode import arms
-from workbench_studies.mode.arms import SIZES, ReplicateMode
-from workbench_studies.mode.measurements import ModeMeasurements
-from workbench_studies.mode.names import BACKBONE, Arm
+from workbench_studies.mode.arms import BACKBONE, SIZES, Arm, Arms, ReplicateMode
+from workbench_studies.mode.claims import ModeMeasurements
 
 SIZE = replace(SIZES["tiny"], ranks=(8, 16, 64), sequences=(16, 128), mixed_sequences=(8, 64), rates=(1e-3,))
 DOMAINS = ["books", "cs", "law", "wiki"]
@@ -20,7 +18,7 @@ SUBJECT = ReplicateMode(
     name="rep", seeds=2, domains=DOMAINS, novel=["tweets"], budget=SIZE, targets=["cs", "law"], retention="books"
 )
 Accuracies = tuple[float, float, float]  # in %: on the first target, the second, what is retained
-ROWS = arms.table_1(SIZE)
+ROWS = Arms(SIZE).table_1
 
 
 def as_printed() -> dict[Arm, Accuracies]:
@@ -33,22 +31,22 @@ def as_printed() -> dict[Arm, Accuracies]:
         ROWS["two"]: (45.0, 45.0, 50.0),
         ROWS["frozen"]: (44.6, 44.6, 49.0),
         ROWS["composed"]: (46.0, 46.0, 51.0),
-        arms.copied(SIZE): (44, 44, 48),
+        Arms(SIZE).copied: (44, 44, 48),
     }
-    result |= dict.fromkeys(arms.longer(SIZE).values(), (45.0, 45.0, 44.0))
-    for row, by_rate in arms.by_rate(SIZE).items():
+    result |= dict.fromkeys(Arms(SIZE).longer.values(), (45.0, 45.0, 44.0))
+    for row, by_rate in Arms(SIZE).by_rate.items():
         result |= dict.fromkeys(by_rate.values(), result[ROWS[row]])
-    result |= dict(zip(arms.by_rank(SIZE).values(), ((42, 42, 47.5), (42, 43, 46.5), (42, 35, 30)), strict=True))
-    more = arms.in_more_layers(SIZE)
+    result |= dict(zip(Arms(SIZE).by_rank.values(), ((42, 42, 47.5), (42, 43, 46.5), (42, 35, 30)), strict=True))
+    more = Arms(SIZE).in_more_layers
     result |= {more["ffn"]: (42, 44, 45), more["both"]: (42, 44, 44), more["embeddings"]: (42, 42, 45)}
-    result |= {arm: (30, 45 + sum(cell), 47) for cell, arm in arms.by_shape(SIZE).items()}
-    result |= {arm: (30, 47 + layers, 47) for layers, arm in arms.by_layers(SIZE).items() if layers != 2}
-    lora, mode = arms.by_sequences(SIZE).values()
+    result |= {arm: (30, 45 + sum(cell), 47) for cell, arm in Arms(SIZE).by_shape.items()}
+    result |= {arm: (30, 47 + layers, 47) for layers, arm in Arms(SIZE).by_layers.items() if layers != 2}
+    lora, mode = Arms(SIZE).by_sequences.values()
     result |= {lora[16]: (30, 40, 45), mode[16]: (30, 38, 45), lora[128]: (30, 42.5, 45), mode[128]: (30, 45, 45)}
-    fewest = {row: of[8] for row, of in arms.by_mixture(SIZE).items()}
+    fewest = {row: of[8] for row, of in Arms(SIZE).by_mixture.items()}
     result |= {arm: (40.0, 40.0, 41.0) for row, arm in fewest.items() if row != "frozen"}
     result |= {fewest["frozen"]: (43.0, 43.0, 48.0)}
-    return result | {arms.by_mixture(SIZE)[row][64]: (44.0, 44.0, 48.0) for row in ("frozen", "composed")}
+    return result | {Arms(SIZE).by_mixture[row][64]: (44.0, 44.0, 48.0) for row in ("frozen", "composed")}
 
 
 def hits_of(accuracies: Mapping[Arm, Accuracies], chance: int = 0, *, suits: float = 0.0) -> dict[Place, Hits]:

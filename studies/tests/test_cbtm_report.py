@@ -6,24 +6,14 @@ from dataclasses import asdict
 from typing import Any
 
 from engine.statistics.estimates import Loss
-from studies.tests.cbtm_worlds import (
-    DOMAINS,
-    MAIN,
-    NOVEL,
-    SIZE,
-    as_printed,
-    evidence_of,
-    groupings,
-    homes,
-)
+from studies.tests.cbtm_worlds import DOMAINS, MAIN, NOVEL, SIZE, as_printed, evidence_of, groupings, homes
 from studies.tests.made_up_losses import losses_of
 from workbench_studies.cbtm.names import System, balanced
 from workbench_studies.cbtm.report import describe_best, reasons
 from workbench_studies.core.averages import Place
-from workbench_studies.core.findings import Circumstances, JobFacts
 from workbench_studies.core.measurements import Measurements
 from workbench_studies.core.report import not_reproduced
-from workbench_studies.papers.catalog import CBTM
+from workbench_studies.papers.catalog import CBTM, Circumstances, JobFacts
 from workbench_studies.papers.report_pages import charts, markdown
 
 BUDGET = {**asdict(SIZE), "block_size": 256, "training_tokens": 2_400_000}

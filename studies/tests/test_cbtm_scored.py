@@ -18,13 +18,7 @@ from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.cluster_gate_grid import cluster_gate_grid
 from engine.mixing.posterior import PosteriorGate
 from studies.tests.score_files import BLOCK, COUNTS, write_scores
-from workbench_studies.cbtm.measurements import (
-    CbtmMeasurements,
-    DistanceKey,
-    frozen,
-    in_grid,
-    top_ks,
-)
+from workbench_studies.cbtm.measurements import CbtmMeasurements, DistanceKey, frozen, in_grid, top_ks
 from workbench_studies.cbtm.names import (
     DENSE,
     DENSE_AT_LESS,
@@ -36,12 +30,9 @@ from workbench_studies.cbtm.names import (
     ReplicateCbtm,
     System,
     balanced,
-    single_model,
     sparse,
 )
-from workbench_studies.core.calibration import best_expert
-from workbench_studies.core.findings import text_rows
-from workbench_studies.core.measurements import Loaded, ScoreKey, Stored
+from workbench_studies.core.measurements import Loaded, ScoreKey, Stored, best_expert
 
 TEST, DEV = COUNTS.values()
 SIZE = replace(
@@ -83,8 +74,8 @@ def distances(tmp_path: Path) -> dict[DistanceKey, Stored]:
 
 
 def measured(scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]) -> CbtmMeasurements:
-    into = CbtmMeasurements(SUBJECT)
-    assert len(list(into.measure(scores, distances))) == 3 + 4
+    into = CbtmMeasurements(SUBJECT, distances=distances)
+    assert len(list(into.measure(scores))) == 3 + 4
     return into
 
 
@@ -149,7 +140,7 @@ def test_one_cluster_is_its_model_and_each_single_model_is_listed_at_every_home(
     assert (SEED, 0, "poems") in result.losses
     for home in RUN.domains(MAIN, ()):
         expected = np.exp(-rows(scores, home).double().mean(1).numpy())
-        assert [result.losses[single_model(MAIN, n), 0, home].value for n in range(4)] == pytest.approx(
+        assert [result.losses[System(MAIN, "alone", expert=n), 0, home].value for n in range(4)] == pytest.approx(
             expected.tolist()
         )
     assert result.prior_blocks == dict.fromkeys(SUBJECT.everywhere, DEV // BLOCK)
@@ -165,7 +156,7 @@ def test_the_pieces_of_a_document_are_one_and_full_documents_stay_what_they_are(
     cut = {key: replace(score, wholes_D=np.array([0, 1, 0, 0, 1])) for key, score in scores.items()}
     result = measured(cut, distances)
     assert documents(result) == [0, 0, 1, 1, 0, 0, 0, 0, 1, 1]
-    assert [row["test documents"] for row in text_rows(result)] == [2, 2, 2]
+    assert [row["test documents"] for row in result.text_rows()] == [2, 2, 2]
 
 
 def documents(result: CbtmMeasurements) -> list[int]:

@@ -15,12 +15,10 @@ from studies.tests.conftest import write_texts
 from ui.cli.app import main
 from workbench.job_records import jobs, leases
 from workbench.registry.database import reading, transaction
-from workbench_studies.core.pace import Pace
-from workbench_studies.core.sizes import SEEDS
-from workbench_studies.core.spec import Replicate
+from workbench_studies.core.spec import SEEDS, Replicate
 from workbench_studies.front.actions import Keeping, describe_state
 from workbench_studies.papers.catalog import plan
-from workbench_studies.papers.forecast import forecast
+from workbench_studies.papers.forecast import Pace, forecast
 from workbench_studies.papers.kept import read_kept
 from workbench_studies.running import submission
 from workbench_studies.running.submission import find_replication, new_spec, replications
@@ -268,7 +266,7 @@ def test_a_plan_counts_the_documents_of_novel_files_as_they_will_be_cut_and_the_
     pace = Pace(1000.0, 4000.0, 2.0, 10_000, "cpu")
 
     def few(spec: Replicate) -> dict[str, int]:
-        return {document.domain: document.about for document in forecast(spec, pace).few_documents}
+        return {row["domain"]: row["about"] for row in forecast(spec, pace).few_documents}
 
     demix = new_spec("demix", "plan", "tiny", 1, folder=folder)
     assert few(demix) == {"poems": 0, "half": 30}

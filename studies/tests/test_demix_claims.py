@@ -13,8 +13,7 @@ from engine.statistics.estimates import Estimate, Loss
 from studies.tests.demix_worlds import DOMAINS, NOVEL, belief_of, evidence_of, verdicts_of
 from studies.tests.made_up_losses import BLOCKS, TOKENS, losses_of
 from workbench_studies.core.averages import Place
-from workbench_studies.core.shapes import has_less
-from workbench_studies.core.study import DeclaredClaim
+from workbench_studies.core.study import DeclaredClaim, has_less
 from workbench_studies.core.verdicts import (
     CONTRADICTED,
     REPRODUCED,
@@ -29,22 +28,10 @@ from workbench_studies.core.verdicts import (
     is_within,
     untestable,
 )
-from workbench_studies.demix.claims import STUDY, case_of, judge_all
-from workbench_studies.demix.measurements import Belief, DemixMeasurements
-from workbench_studies.demix.names import (
-    GRID,
-    PAPER,
-    PRINTED,
-    READINGS,
-    SIZES,
-    System,
-    Variant,
-    demix_dapt,
-    dense_dapt,
-    single_expert,
-    system,
-)
-from workbench_studies.demix.tables import SETTLED, drift_of, findings_of
+from workbench_studies.demix.claims import STUDY, case_of, judge
+from workbench_studies.demix.measurements import SETTLED, Belief, DemixMeasurements, drift_of
+from workbench_studies.demix.names import GRID, PAPER, PRINTED, READINGS, SIZES, System, Variant, system
+from workbench_studies.demix.tables import findings_of
 
 ORDERS = [one for one in STUDY.claims if one.where in ("Table 3", "Table 5")]
 CLAIM = Claim("Table 0", "one is less than another", "1 < 2")
@@ -165,10 +152,10 @@ def without_scores() -> DemixMeasurements:
 
 
 def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
-    verdicts = judge_all(without_scores())
+    verdicts = judge(without_scores())
     assert {verdict.mark for verdict in verdicts} == {UNTESTABLE}
     assert all(verdict.why for verdict in verdicts)
-    assert len(verdicts) > len(STUDY.untestable()) + len(ORDERS)
+    assert len(verdicts) > sum(bool(one.why) for one in STUDY.sentences) + len(ORDERS)
 
 
 # figures ------------------------------------------------------------------------------------------
@@ -181,7 +168,8 @@ def at_home(
     losses: dict[Place, Loss] = {}
     for domain in domains:
         nats = {
-            single_expert(one): own if one == domain else (changed or {}).get((one, domain), away) for one in domains
+            System("alone", domain=one): own if one == domain else (changed or {}).get((one, domain), away)
+            for one in domains
         }
         losses |= losses_of(nats, [domain])
     return losses
@@ -201,12 +189,12 @@ def test_the_lead_that_is_shown_is_the_least_certain_one_not_the_smallest() -> N
     """One out-of-domain expert is a little worse on every document, another much worse on most and better on some."""
     losses = at_home(3.0, 3.4)
     for seed in range(2):
-        home = losses[single_expert("law"), seed, "law"]
+        home = losses[System("alone", domain="law"), seed, "law"]
         apart_N = np.where(np.arange(BLOCKS) // 10 % 3 == 0, -1.0, 0.9) * TOKENS
-        losses[single_expert("code"), seed, "law"] = replace(home, totals_N=home.totals_N + 0.05 * TOKENS)
+        losses[System("alone", domain="code"), seed, "law"] = replace(home, totals_N=home.totals_N + 0.05 * TOKENS)
         wild = Loss(home.totals_N + apart_N, home.tokens_N, np.arange(BLOCKS) // 10)
-        losses[single_expert("sea"), seed, "law"] = wild
-        losses[single_expert("law"), seed, "law"] = replace(home, documents_N=wild.documents_N)
+        losses[System("alone", domain="sea"), seed, "law"] = wild
+        losses[System("alone", domain="law"), seed, "law"] = replace(home, documents_N=wild.documents_N)
     result = verdicts_of(evidence_of(losses))["own-expert"]
     assert result.mark == UNDECIDED
     assert "3 of 4 domains" in result.ours
@@ -302,7 +290,7 @@ def test_noise_that_never_settles_is_not_stable_though_its_running_mean_is_near_
 def grown(training: float, novel: float) -> dict[str, Mark]:
     """Marks where the added experts and dense-DAPT change the losses (nats) so."""
     cached, more = system("cached", PAPER), system("grown", PAPER)
-    names = [name(one) for one in NOVEL for name in (dense_dapt, lambda n: demix_dapt(n, PAPER))]
+    names = [one for n in NOVEL for one in (System("dense-dapt", domain=n), system("demix-dapt", PAPER, n))]
     losses = losses_of({cached: 3.0, System("dense"): 3.0, **dict.fromkeys([more, *names], 3.0 + training)}, DOMAINS)
     losses |= losses_of({cached: 4.0, System("dense"): 4.0, **dict.fromkeys([more, *names], 4.0 + novel)}, NOVEL)
     return {id: one.mark for id, one in verdicts_of(evidence_of(losses)).items()}
@@ -322,8 +310,8 @@ def test_adding_lowers_novel_text_and_must_not_raise_training_text() -> None:
 
 def dapt(demix: float, dense: float = 3.0) -> dict[System, float]:
     """Nats of both ways to adapt to every novel domain; those of the cached prior are 4."""
-    added = {demix_dapt(one, PAPER): demix for one in NOVEL}
-    return {system("cached", PAPER): 4.0, **added, **{dense_dapt(one): dense for one in NOVEL}}
+    added = {system("demix-dapt", PAPER, one): demix for one in NOVEL}
+    return {system("cached", PAPER): 4.0, **added, **{System("dense-dapt", domain=one): dense for one in NOVEL}}
 
 
 def test_adapting_that_is_far_from_dense_dapt_is_not_called_close_to_it() -> None:
@@ -394,5 +382,5 @@ def test_without_an_arm_or_an_overlap_interleaving_is_not_testable() -> None:
     assert [one.why for one in interleaving_in(none)] == [
         "No arm interleaves shared and expert layers at this size."
     ] * 2
-    assert len(findings_of(evidence, [])["tables"]["interleaving"]) == len(DOMAINS)
-    assert findings_of(none, [])["tables"]["interleaving"] == []
+    assert len(findings_of(evidence)["tables"]["interleaving"]) == len(DOMAINS)
+    assert findings_of(none)["tables"]["interleaving"] == []

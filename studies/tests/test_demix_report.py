@@ -13,24 +13,13 @@ from engine.statistics.estimates import Estimate, Loss
 from studies.tests.demix_worlds import DOMAINS, NOVEL, belief_of, calibration, evidence_of
 from studies.tests.made_up_losses import losses_of
 from workbench_studies.core.averages import Place
-from workbench_studies.core.calibration import Fit, side_of
-from workbench_studies.core.findings import Circumstances, JobFacts, summary
+from workbench_studies.core.measurements import Fit, side_of
 from workbench_studies.core.report import not_reproduced
-from workbench_studies.demix.names import (
-    CALIBRATED,
-    CODE,
-    GRID,
-    PAPER,
-    READINGS,
-    SIZES,
-    System,
-    demix_dapt,
-    dense_dapt,
-    system,
-)
+from workbench_studies.core.verdicts import summary
+from workbench_studies.demix.measurements import Curve
+from workbench_studies.demix.names import CALIBRATED, CODE, GRID, PAPER, READINGS, SIZES, System, system
 from workbench_studies.demix.report import REPORT, few_tokens, reasons, tokens_of_a_target
-from workbench_studies.demix.specifications import Curve
-from workbench_studies.papers.catalog import DEMIX
+from workbench_studies.papers.catalog import DEMIX, Circumstances, JobFacts
 from workbench_studies.papers.report_pages import charts, markdown, page
 from workbench_studies.papers.todays_rule import with_todays_marks
 
@@ -156,7 +145,7 @@ def adapted(nats: float) -> dict[Place, Loss]:
     """Dense-DAPT with this loss on its target and on the training domains; Dense itself has 3 nats on all text."""
     losses = losses_of({DENSE: 3.0}, [*DOMAINS, *NOVEL])
     for novel in NOVEL:
-        losses |= losses_of({dense_dapt(novel): nats}, [*DOMAINS, novel])
+        losses |= losses_of({System("dense-dapt", domain=novel): nats}, [*DOMAINS, novel])
     return losses
 
 
@@ -174,7 +163,7 @@ def test_claims_on_adapting_are_explained_by_how_much_text_that_sees() -> None:
 
 def test_too_little_text_is_no_cause_where_dense_dapt_wins_from_as_much() -> None:
     def both(dense: float, demix: float) -> dict[Place, Loss]:
-        own = (losses_of({demix_dapt(novel, PAPER): demix}, [novel]) for novel in NOVEL)
+        own = (losses_of({system("demix-dapt", PAPER, novel): demix}, [novel]) for novel in NOVEL)
         return adapted(dense) | {place: loss for one in own for place, loss in one.items()}
 
     words = tokens_of_a_target(findings(both(2.0, 2.5)))

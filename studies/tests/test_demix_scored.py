@@ -17,8 +17,7 @@ from engine.mixing.evidence import READINGS
 from engine.mixing.posterior import PosteriorGate, estimate_prior
 from studies.tests.demix_worlds import calibration
 from studies.tests.score_files import BLOCK, COUNTS, write_scores
-from workbench_studies.core.calibration import Fit
-from workbench_studies.core.measurements import ScoredText, ScoreKey, Stored
+from workbench_studies.core.measurements import Fit, ScoredText, ScoreKey, Stored
 from workbench_studies.demix.measurements import DemixMeasurements
 from workbench_studies.demix.names import (
     CALIBRATED,
@@ -31,8 +30,6 @@ from workbench_studies.demix.names import (
     ReplicateDemix,
     System,
     Variant,
-    demix_dapt,
-    single_expert,
     system,
 )
 
@@ -91,7 +88,9 @@ def test_every_mode_is_the_engines_own(scores: dict[ScoreKey, Stored], domain: s
 def test_each_single_expert_is_listed_under_its_home(scores: dict[ScoreKey, Stored]) -> None:
     result = measured(scores).losses
     expected = np.exp(-rows(scores, "sea", "test").double().mean(1).numpy())
-    assert [result[single_expert(home), 0, "sea"].value for home in SUBJECT.domains] == pytest.approx(expected.tolist())
+    assert [result[System("alone", domain=home), 0, "sea"].value for home in SUBJECT.domains] == pytest.approx(
+        expected.tolist()
+    )
 
 
 def test_what_was_not_scored_is_left_out(scores: dict[ScoreKey, Stored]) -> None:
@@ -130,7 +129,7 @@ def test_a_development_text_without_a_full_block_gives_no_prior_and_no_belief(sc
     result = measured(shortened(scores, "law", BLOCK - 1))
     assert (0, "law") not in result.beliefs
     names = {name for name, _, domain in result.losses if domain == "law"}
-    assert not names & {system("cached", PAPER), system("minus expert", PAPER), demix_dapt("poems", PAPER)}
+    assert not names & {system("cached", PAPER), system("minus expert", PAPER), system("demix-dapt", PAPER, "poems")}
     assert system("uniform", PAPER) in names
 
 
@@ -138,7 +137,7 @@ def test_a_reading_keeps_of_itself_what_touches_a_mode() -> None:
     assert system("cached", CODE) == system("cached", Reading("last_token", 0.7))
     assert system("updating", CODE) != system("updating", Reading("last_token", 0.7))
     assert system("naive", CODE) == System("naive")
-    assert demix_dapt("poems", PAPER) != demix_dapt("tweets", PAPER)
+    assert system("demix-dapt", PAPER, "poems") != system("demix-dapt", PAPER, "tweets")
 
 
 def test_a_belief_holds_the_posteriors_of_the_development_text(scores: dict[ScoreKey, Stored]) -> None:

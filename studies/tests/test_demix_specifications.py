@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from studies.tests.demix_worlds import DOMAINS, NOVEL, evidence_of
+from workbench_studies.demix.measurements import TrainedModel, model_rows, word_rows
 from workbench_studies.demix.names import PRINTED
-from workbench_studies.demix.specifications import TrainedModel, model_rows, paper_models, word_rows
 
 SUBJECT = evidence_of({}).subject
 SPEED = {"tokens_per_second": 1000.0, "flops_per_second": 4e9, "flops_per_update": 2e9}
@@ -53,8 +53,8 @@ def test_devices_are_those_that_jobs_recorded_beside_the_papers() -> None:
         ("2", 2.0),
         ("2 or 4", 1.5),
     ]
-    papers = {row["model"]: row for row in paper_models()}
+    papers = {row["model"]: row for row in PRINTED["table_2"]}
     assert list(papers) == [f"{name}, paper, {size}" for name in ("Dense", "DEMix") for size in PRINTED["sizes"]]
     largest = papers["DEMix, paper, 1.3B"]
     assert (largest["devices"], largest["parameters"], largest["GFLOP/s a device"]) == (128, "7.0B", 55_000)
-    assert list(largest) == list(of_old)
+    assert largest.keys() < of_old.keys()

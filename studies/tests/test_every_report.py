@@ -11,8 +11,7 @@ from studies.tests import test_cbtm_report as cbtm
 from studies.tests import test_demix_report as demix
 from studies.tests import test_mode_report as mode
 from studies.tests.made_up_losses import losses_of
-from workbench_studies.core.findings import JobFacts
-from workbench_studies.papers.catalog import paper_of
+from workbench_studies.papers.catalog import JobFacts, paper_of
 from workbench_studies.papers.report_pages import charts, markdown, page
 
 DEMIX = losses_of({demix.NAIVE: 3.0, demix.DENSE: 3.2}, demix_worlds.DOMAINS)
@@ -41,7 +40,7 @@ def test_every_section_and_chart_stands_in_markdown_and_on_the_page(
         assert f"<h2>{section.title}</h2>" in html
     assert list(drawn) == names.split()
     assert all(f'id="chart-{name}"' in html for name in drawn)
-    assert all(chart.title and chart.words and chart.rows for chart in drawn.values())
+    assert all(chart.title and chart.description and chart.table for chart in drawn.values())
 
 
 @pytest.mark.parametrize(

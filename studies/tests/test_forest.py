@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.statistics.estimates import Estimate
-from workbench_studies.core.forest import _LOOKS, explain_forest, forest, forest_text, look_of, place_of
+from workbench_studies.core.drawing import _LOOKS, explain_forest, forest, forest_text, look_of, place_of
 from workbench_studies.core.report import Section
 from workbench_studies.core.verdicts import MARKS, Claim, Verdict, is_above, is_below, is_within, untestable
 from workbench_studies.papers.report_pages import anchor, section_of
@@ -70,7 +70,7 @@ def test_the_plot_counts_its_sides_and_is_left_out_where_nothing_was_tested() ->
     assert "Of 2 tested claims 1 lie right, 0 left, 1 cross." in explain_forest({"claims": claims})
     drawn = forest({"claims": claims})
     assert drawn is not None
-    assert len(drawn.rows) == 3
+    assert len(drawn.table) == 3
     assert {trace.name for trace in drawn.figure.data} == {"reproduced (1)", "undecided (1)", "not testable here (1)"}
     assert forest({"claims": claims[2:]}) is None
     before = [{name: value for name, value in claim.items() if name not in ("side", "border")} for claim in claims]

@@ -17,18 +17,9 @@ from studies.tests.made_up_losses import losses_of
 from studies.tests.test_forest import stored
 from workbench_studies.core.averages import Place
 from workbench_studies.core.verdicts import CONTRADICTED, IMPLIED, REPRODUCED, UNTESTABLE, Verdict, is_below
-from workbench_studies.demix.claims import STUDY, judge_all
+from workbench_studies.demix.claims import STUDY, judge
 from workbench_studies.demix.measurements import Belief, DemixMeasurements
-from workbench_studies.demix.names import (
-    CODE,
-    GRID,
-    PAPER,
-    System,
-    demix_dapt,
-    dense_dapt,
-    single_expert,
-    system,
-)
+from workbench_studies.demix.names import CODE, GRID, PAPER, System, system
 from workbench_studies.papers.todays_rule import mark_implied
 
 BLOCKS, BLOCK, SEEDS = 10, 256, 3
@@ -61,14 +52,22 @@ def world(trial: int, added: float, evidence: Evidence) -> DemixMeasurements:
             test, dev = (scores_on(worse_DE[place], added, chance) for _ in range(2))
             others = [number for number in range(len(DOMAINS)) if number != place]
             of: dict[System, Any] = {system("cached", reading): slice(0, -1), system("minus expert", reading): others}
-            of |= dict.fromkeys([system("grown", reading), *(demix_dapt(one, reading) for one in NOVEL)], slice(None))
+            of |= dict.fromkeys(
+                [system("grown", reading), *(system("demix-dapt", reading, one) for one in NOVEL)], slice(None)
+            )
             losses |= {(name, seed, domain): mixed(test[rows], dev[rows], evidence) for name, rows in of.items()}
             for number, one in enumerate(DOMAINS):
                 own = -test[number].sum(1).numpy()
-                losses[single_expert(one), seed, domain] = Loss(own, np.full(BLOCKS, float(BLOCK)), np.arange(BLOCKS))
+                losses[System("alone", domain=one), seed, domain] = Loss(
+                    own, np.full(BLOCKS, float(BLOCK)), np.arange(BLOCKS)
+                )
             gate = PosteriorGate([1.0] * len(DOMAINS))
             beliefs[seed, domain] = belief_of(end_of_block_posteriors(gate, dev[:-1]).numpy())
-    names = {system("cached", reading), system("grown", reading), *(demix_dapt(one, reading) for one in NOVEL)}
+    names = {
+        system("cached", reading),
+        system("grown", reading),
+        *(system("demix-dapt", reading, one) for one in NOVEL),
+    }
     losses |= losses_of(dict.fromkeys(names, 3.0), NOVEL, seeds=SEEDS)
     return evidence_of(losses, beliefs=beliefs, seeds=SEEDS)
 
@@ -96,20 +95,21 @@ def test_with_the_last_token_as_evidence_it_can_forget_so_there_nothing_is_impli
 def by_chance(trial: int) -> Iterator[Verdict]:
     """Verdicts on a world in which every system has a loss by chance."""
     chance = np.random.default_rng(trial)
-    grown = [name for one in NOVEL for name in (dense_dapt(one), demix_dapt(one, PAPER))]
+    grown = [name for one in NOVEL for name in (System("dense-dapt", domain=one), system("demix-dapt", PAPER, one))]
     modes = [system(one, reading) for one in ("uniform", "updating", "cached") for reading in (PAPER, *GRID.values())]
     own = [System(one) for one in ("dense", "dense-balanced", "domain-token", "naive", "average", "interleaved")]
     rest = [system(one, PAPER) for one in ("grown", "minus expert", "minus domain")]
     losses: dict[Place, Loss] = {}
+    singles = [System("alone", domain=one) for one in DOMAINS]
     for domain in (*DOMAINS, *NOVEL):
-        every = [*dict.fromkeys([*own, *modes, *rest, *grown, *map(single_expert, DOMAINS)])]
+        every = [*dict.fromkeys([*own, *modes, *rest, *grown, *singles])]
         losses |= losses_of({one: float(chance.uniform(2.0, 4.0)) for one in every}, [domain], own=0.001)
     overlap = {(one, other): float(chance.uniform()) for one in DOMAINS for other in DOMAINS}
     posteriors = {domain: chance.dirichlet(np.ones(len(DOMAINS))) for domain in (*DOMAINS, *NOVEL)}
     turned = chance.permutation(len(DOMAINS))
     halves = {d: np.repeat(np.stack([p, p[turned]]), 50, axis=0).T for d, p in posteriors.items()}
     beliefs = {(seed, domain): belief_of(half) for seed in range(2) for domain, half in halves.items()}
-    yield from judge_all(evidence_of(losses, beliefs=beliefs, overlap=overlap, removed=DOMAINS))
+    yield from judge(evidence_of(losses, beliefs=beliefs, overlap=overlap, removed=DOMAINS))
 
 
 def test_every_other_claim_can_come_out_otherwise() -> None:
@@ -128,8 +128,9 @@ def test_each_declared_claim_is_one_of_the_paper_and_says_why() -> None:
     implied = [one for one in declared.values() if one]
     assert len(implied) == 7
     assert all(one.why.endswith(".") and (not one.follows or one.follows in declared) for one in implied)
-    for verdict in judge_all(evidence_of({})):
-        assert STUDY.id_of(verdict.as_dict()) == (verdict.claim.id if verdict.claim.id in declared else "")
+    for verdict in judge(evidence_of({})):
+        declared_claim = STUDY.find_claim(verdict.as_dict())
+        assert (declared_claim and declared_claim.id) == (verdict.claim.id if verdict.claim.id in declared else None)
 
 
 def test_a_claim_that_follows_from_another_is_implied_only_where_that_holds() -> None:

@@ -9,25 +9,15 @@ from typing import Any
 
 import pytest
 
-from studies.tests.mode_worlds import (
-    ROWS,
-    SIZE,
-    SUBJECT,
-    Accuracies,
-    as_printed,
-    evidence_of,
-    hits_of,
-)
+from studies.tests.mode_worlds import ROWS, SIZE, SUBJECT, Accuracies, as_printed, evidence_of, hits_of
 from workbench_studies.core.verdicts import CONTRADICTED, REPRODUCED, UNDECIDED, UNTESTABLE, Claim, Mark, Verdict
-from workbench_studies.mode import arms
-from workbench_studies.mode.claims import STUDY, ModeCase, best_has_more, judge
-from workbench_studies.mode.measurements import ModeMeasurements
-from workbench_studies.mode.names import BACKBONE, Arm
-from workbench_studies.mode.tables import PAPER, findings_of
+from workbench_studies.mode.arms import BACKBONE, PAPER, Arm, Arms
+from workbench_studies.mode.claims import STUDY, ModeCase, ModeMeasurements, best_has_more, judge
+from workbench_studies.mode.report import findings_of
 
-SHAPES, RANKS, MORE = arms.by_shape(SIZE), arms.by_rank(SIZE), arms.in_more_layers(SIZE)
-LORA, MODE = arms.by_sequences(SIZE).values()
-MIXED = arms.by_mixture(SIZE)
+SHAPES, RANKS, MORE = Arms(SIZE).by_shape, Arms(SIZE).by_rank, Arms(SIZE).in_more_layers
+LORA, MODE = Arms(SIZE).by_sequences.values()
+MIXED = Arms(SIZE).by_mixture
 
 
 def table(name: str, evidence: ModeMeasurements) -> list[Any]:
@@ -46,7 +36,7 @@ def marks(evidence: ModeMeasurements) -> dict[str, Mark]:
 def test_a_world_as_the_paper_has_it_reproduces_every_claim_that_can_be_tested() -> None:
     result = marks(world())
     assert {shown for shown, mark in result.items() if mark in (CONTRADICTED, UNDECIDED)} == set()
-    assert list(result.values()).count(UNTESTABLE) == len(STUDY.untestable())
+    assert list(result.values()).count(UNTESTABLE) == sum(bool(one.why) for one in STUDY.sentences)
     assert list(result.values()).count(REPRODUCED) >= 40
     assert len(result) == len(judge(world()))  # no claim is told twice
 
@@ -88,11 +78,11 @@ def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
             {ROWS["composed"]: (47, 44.2, 51)},
             "§4.2: MoDE with 2 trained experts is comparable to full fine-tuning on the second",
         ),
-        ({arms.longer(SIZE)["two"]: (52, 52, 46)}, "§3.2, §4.1: MoDE with 2 trained experts is above MoDE with 2"),
-        ({arms.longer(SIZE)["full"]: (52, 52, 46)}, "§3.2, §4.1: MoDE with 2 trained experts is above full"),
-        ({arms.longer(SIZE)["lora"]: (52, 52, 46)}, "§3.2, §4.1: MoDE with 2 trained experts is above LoRA"),
-        ({arms.by_rate(SIZE)["full"][1e-3]: (52, 52, 46)}, "§4.1: MoDE with 1 fresh expert is above full"),
-        ({arms.by_rate(SIZE)["lora"][1e-3]: (52, 52, 46)}, "§4.1: MoDE with 1 fresh expert is above LoRA"),
+        ({Arms(SIZE).longer["two"]: (52, 52, 46)}, "§3.2, §4.1: MoDE with 2 trained experts is above MoDE with 2"),
+        ({Arms(SIZE).longer["full"]: (52, 52, 46)}, "§3.2, §4.1: MoDE with 2 trained experts is above full"),
+        ({Arms(SIZE).longer["lora"]: (52, 52, 46)}, "§3.2, §4.1: MoDE with 2 trained experts is above LoRA"),
+        ({Arms(SIZE).by_rate["full"][1e-3]: (52, 52, 46)}, "§4.1: MoDE with 1 fresh expert is above full"),
+        ({Arms(SIZE).by_rate["lora"][1e-3]: (52, 52, 46)}, "§4.1: MoDE with 1 fresh expert is above LoRA"),
         ({RANKS[64]: (42, 44, 30)}, "Table 2: LoRA of rank 16 is above LoRA of rank 64"),
         ({RANKS[64]: (42, 35, 47)}, "Table 2: LoRA of rank 16 retains more than LoRA of rank 64"),
         ({RANKS[8]: (42, 42, 46)}, "Table 2: LoRA of rank 8 retains more"),
@@ -106,7 +96,7 @@ def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
         ({SHAPES[6, 1]: (30, 49, 47)}, "Table 3: MoDE of 6 × 1 layers is above MoDE of 3 × 2"),
         ({SHAPES[6, 2]: (30, 53, 45)}, "Table 3: MoDE of 6 × 2 layers retains as much"),
         ({SHAPES[6, 2]: (30, 53, 49)}, "Table 3: MoDE of 6 × 2 layers retains as much"),
-        ({arms.by_layers(SIZE)[4]: (30, 47, 47)}, "Figure 3: MoDE of 3 × 4 layers is above MoDE of 3 × 1"),
+        ({Arms(SIZE).by_layers[4]: (30, 47, 47)}, "Figure 3: MoDE of 3 × 4 layers is above MoDE of 3 × 1"),
         ({RANKS[8]: (42, 53, 47.5)}, "Figure 3: the best number of layers is above the best rank"),
         ({MODE[16]: (30, 41, 45)}, "Figure 3: on 16 sequences LoRA"),
         ({LORA[None]: (30, 51, 46)}, "Figure 3: on all sequences MoDE"),
@@ -208,19 +198,19 @@ def test_every_arm_is_named_once_and_table_1_comes_first(size: str) -> None:
     from workbench_studies.mode.arms import SIZES
 
     one = SIZES[size]  # type: ignore[index]
-    result = arms.arms_of(one)
+    result = Arms(one).every
     assert len({arm.key for arm in result}) == len(result) == len(set(result))
-    assert set(arms.table_1(one).values()) < set(result[:10])
+    assert set(Arms(one).table_1.values()) < set(result[:10])
     needed = [
-        *arms.longer(one).values(),
-        *arms.by_rank(one).values(),
-        *arms.by_shape(one).values(),
-        *arms.by_layers(one).values(),
-        *arms.in_more_layers(one).values(),
-        arms.copied(one),
-        *(arm for of in arms.by_rate(one).values() for arm in of.values()),
-        *(arm for of in arms.by_sequences(one).values() for arm in of.values()),
-        *(arm for of in arms.by_mixture(one).values() for arm in of.values()),
+        *Arms(one).longer.values(),
+        *Arms(one).by_rank.values(),
+        *Arms(one).by_shape.values(),
+        *Arms(one).by_layers.values(),
+        *Arms(one).in_more_layers.values(),
+        Arms(one).copied,
+        *(arm for of in Arms(one).by_rate.values() for arm in of.values()),
+        *(arm for of in Arms(one).by_sequences.values() for arm in of.values()),
+        *(arm for of in Arms(one).by_mixture.values() for arm in of.values()),
     ]
     assert set(needed) <= set(result)
 

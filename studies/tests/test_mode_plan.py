@@ -14,10 +14,9 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.mode import ComposeMode, TrainMode
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.requests import PlanStep
-from workbench_studies.mode.arms import ReplicateMode
-from workbench_studies.mode.names import roles
+from workbench_studies.mode.arms import ReplicateMode, roles
+from workbench_studies.papers.forecast import cost_of_token
 from workbench_studies.papers.mode_plan import steps
-from workbench_studies.papers.plan_steps import cost_of_token
 
 DOMAINS = ["books", "cs", "law", "wiki"]
 SPEC = ReplicateMode(name="rep", size="smoke", seeds=2, domains=DOMAINS, novel=["tweets"], **roles(DOMAINS))

@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 
 from studies.tests.mode_worlds import ROWS, SIZE, Accuracies, as_printed, evidence_of, hits_of
-from workbench_studies.core.findings import Circumstances, JobFacts
 from workbench_studies.core.report import not_reproduced, with_interval
-from workbench_studies.mode import arms
+from workbench_studies.mode.arms import Arm, Arms
 from workbench_studies.mode.charts import _who_leads
-from workbench_studies.mode.measurements import ModeMeasurements
-from workbench_studies.mode.names import Arm
+from workbench_studies.mode.claims import ModeMeasurements
 from workbench_studies.mode.report import REPORT, describe_best, reasons
-from workbench_studies.papers.catalog import MODE
+from workbench_studies.papers.catalog import MODE, Circumstances, JobFacts
 from workbench_studies.papers.report_pages import charts, markdown, page
 
 TOKENS = {"training_tokens": 2_400_000, "seeding_tokens": 5_000_000}
@@ -69,7 +67,7 @@ def test_the_summary_has_the_numbers_of_the_first_verdict_and_its_interval() -> 
 def test_titles_of_charts_say_what_their_numbers_say() -> None:
     drawn = charts(findings())
     assert drawn["sequences"].title == "With 128 and all training sequences MoDE is above LoRA, with 16 below"
-    mode = arms.by_sequences(SIZE)["mode"]
+    mode = Arms(SIZE).by_sequences["mode"]
     worse = findings(dict.fromkeys(mode.values(), (30.0, 20.0, 30.0)))
     assert charts(worse)["sequences"].title == "MoDE is below LoRA with every number of training sequences"
     assert drawn["parameters"].title.startswith("The best on law is MoDE of 3 × 4 layers: 5")
@@ -127,7 +125,7 @@ def test_that_the_largest_expert_forgets_is_explained_where_it_is_larger_than_th
 
 
 def test_a_best_rate_at_the_end_of_those_tried_is_a_reason() -> None:
-    rates = arms.by_rate(SIZE)["one"]
+    rates = Arms(SIZE).by_rate["one"]
     result = findings({rates[max(rates)]: (44.6, 44.6, 60.0)})
     claim = next(one for one in result["claims"] if one["where"] == "§4.1")
     shown = f"On all documents MoDE with 1 fresh expert is best at {max(rates):g}, the highest rate that was tried."
@@ -141,7 +139,7 @@ RATE = "On all documents MoDE with 1 fresh expert is best at"
 
 def with_every_reason() -> dict[str, Any]:
     """Findings whose numbers give every reason that a topic selects."""
-    rates = arms.by_rate(SIZE)["one"]
+    rates = Arms(SIZE).by_rate["one"]
     result = findings({rates[max(rates)]: (44.6, 44.6, 60.0)})
     result["tables"]["3"][-1]["parameters added"] = 13_500  # of a backbone of 9,000
     return result

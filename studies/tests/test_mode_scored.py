@@ -11,16 +11,15 @@ import pytest
 from engine.config import TrainingConfig
 from studies.tests.score_files import BLOCK, COUNTS, write_scores
 from workbench_studies.core.measurements import ScoreKey, Stored
-from workbench_studies.mode.arms import SIZES, ReplicateMode, table_1
-from workbench_studies.mode.measurements import ModeMeasurements
-from workbench_studies.mode.names import BACKBONE, ModeRun
+from workbench_studies.mode.arms import BACKBONE, SIZES, Arms, ModeRun, ReplicateMode
+from workbench_studies.mode.claims import ModeMeasurements
 
 SIZE = replace(SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=COUNTS["test"])
 DOMAINS = ["books", "cs", "law", "wiki"]
 SUBJECT = ReplicateMode(
     name="rep", seeds=1, domains=DOMAINS, novel=["sea"], budget=SIZE, targets=["cs", "law"], retention="books"
 )
-RUN, ROWS = ModeRun("rep", 0), table_1(SIZE)
+RUN, ROWS = ModeRun("rep", 0), Arms(SIZE).table_1
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.config import ModelConfig
-from workbench_studies.core import pace
+from workbench_studies.papers import forecast as pace
 
 
 def test_the_pace_counts_tokens_over_the_time_that_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:

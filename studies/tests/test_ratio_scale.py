@@ -35,8 +35,8 @@ def test_a_ratio_just_below_one_does_not_read_as_one() -> None:
 
 
 def test_a_report_colours_ratios_by_their_logarithm_and_writes_the_ratios() -> None:
-    chart = ratio_heatmap([[1.0, 0.5], [50.0, 1.0]], ["a", "b"], ("domain", "expert"), "the own expert")
-    (cells,) = chart.figure.data
+    drawn, *_ = ratio_heatmap([[1.0, 0.5], [50.0, 1.0]], ["a", "b"], ("domain", "expert"), "the own expert")
+    (cells,) = drawn.data
     assert [list(row) for row in cells.z] == [[0.0, math.log(0.5)], [math.log(50), 0.0]]
     assert ([list(row) for row in cells.text], cells.texttemplate) == ([["1.00", "0.50"], ["50.00", "1.00"]], "%{text}")
     assert list(cells.colorbar.ticktext) == ["0.5", "1", "2", "5", "10", "20", "50"]

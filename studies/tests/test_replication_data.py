@@ -14,7 +14,7 @@ from workbench.registry import corpora, experts
 from workbench.schema.tables import Expert
 from workbench.specs.requests import PlanStep
 from workbench_studies.demix.names import SIZES
-from workbench_studies.running.stored_results import StoredResults
+from workbench_studies.running.submission import StoredResults
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

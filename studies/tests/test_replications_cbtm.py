@@ -14,7 +14,7 @@ from workbench.kinds.analysis import Classify
 from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.mixtures import MakeMixture
 from workbench.registry.database import reading, transaction
-from workbench_studies.cbtm.names import DENSE, SIZES, ReplicateCbtm, arms_of, balanced, shared
+from workbench_studies.cbtm.names import DENSE, SIZES, ReplicateCbtm, balanced, shared
 from workbench_studies.papers.catalog import plan
 from workbench_studies.running.submission import new_spec, replications, submit_replication, with_fields
 
@@ -48,7 +48,8 @@ def test_a_family_without_a_mixture_of_experts_has_none_in_its_plan(job_spec: Re
 @pytest.mark.parametrize("size", SIZES)
 def test_all_arms_of_a_budget_see_as_many_tokens_as_dense(size: str) -> None:
     budget = SIZES[size]  # type: ignore[index]
-    for arm in arms_of(budget, 8):
+    subject = ReplicateCbtm(name="rep", domains=[f"text-{n}" for n in range(8)], novel=["novel"], budget=budget)
+    for arm in subject.arms:
         share = budget.less if arm.at_less else 1.0
         training = shared(budget.training, arm.num_models, share)
         seen = training.num_steps * training.sequences_per_domain * arm.num_models

@@ -14,8 +14,7 @@ from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import transaction
 from workbench.schema.tables import Job
 from workbench_studies.core.spec import Replicate
-from workbench_studies.mode.arms import SIZES, ReplicateMode
-from workbench_studies.mode.names import roles
+from workbench_studies.mode.arms import SIZES, ReplicateMode, roles
 from workbench_studies.papers.catalog import plan
 from workbench_studies.running.submission import new_spec, submit_replication, with_fields
 

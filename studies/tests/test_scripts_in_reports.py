@@ -11,7 +11,7 @@ from studies.tests.test_demix_report import DENSE, DOMAINS, NAIVE, findings, los
 from tests.browser.conftest import chromium
 from tests.browser.payloads import PAYLOADS
 from tests.browser.test_hundred_scripts import OPEN, Window, window
-from workbench_studies.core.findings import JobFacts
+from workbench_studies.papers.catalog import JobFacts
 from workbench_studies.papers.report_pages import page as report_page
 
 __all__ = ["chromium", "window"]  # fixtures

@@ -13,7 +13,7 @@ from workbench_studies.cbtm.claims import judge as judge_cbtm
 from workbench_studies.core.study import Sentence
 from workbench_studies.core.verdicts import UNTESTABLE, Verdict
 from workbench_studies.demix.claims import STUDY as DEMIX
-from workbench_studies.demix.claims import judge_all as judge_demix
+from workbench_studies.demix.claims import judge as judge_demix
 from workbench_studies.mode.claims import STUDY as MODE
 from workbench_studies.mode.claims import judge as judge_mode
 

@@ -16,8 +16,7 @@ from ui.cli.app import CommandTable
 from workbench.job_records import jobs, leases
 from workbench.registry.database import reading, transaction
 from workbench.settings import get_settings
-from workbench_studies.core.sizes import SEEDS
-from workbench_studies.core.spec import Replicate
+from workbench_studies.core.spec import SEEDS, Replicate
 from workbench_studies.front.screens import PAGE
 from workbench_studies.papers.catalog import plan
 from workbench_studies.running.submission import new_spec, submit_replication

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from workbench_studies.cbtm.names import ReplicateCbtm
-from workbench_studies.core.pace import Pace
-from workbench_studies.core.sizes import SEEDS
-from workbench_studies.core.spec import Replicate
+from workbench_studies.core.spec import SEEDS, Replicate
 from workbench_studies.demix.names import ReplicateDemix
-from workbench_studies.papers.forecast import forecast
+from workbench_studies.papers.forecast import Pace, forecast
 
 PACE = Pace(1000.0, 4000.0, 2.0, 10_000, "cpu")
 DOMAINS = [f"text-{number}" for number in range(8)]
@@ -25,7 +23,7 @@ def demix(**fields: Any) -> ReplicateDemix:
 
 def places(spec: Replicate) -> set[str]:
     """Where the claims stand that a plan calls untestable, without sentences of the paper that no arm judges."""
-    return {one.where for one in forecast(spec, PACE).untestable if not one.sentence.startswith("“")}
+    return {one["where"] for one in forecast(spec, PACE).untestable if not one["sentence"].startswith("“")}
 
 
 @pytest.mark.parametrize(

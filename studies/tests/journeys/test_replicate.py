@@ -13,7 +13,7 @@ from tests.journeys.conftest import carry_out
 from workbench.registry import experts, mixtures, reports
 from workbench.registry.database import reading
 from workbench.store.storage import get_storage
-from workbench_studies.core.compare import compare
+from workbench_studies.core.report import compare
 from workbench_studies.papers.kept import keep, read_kept
 from workbench_studies.papers.report_pages import anchor
 from workbench_studies.running.submission import new_spec, submit_replication
@@ -77,4 +77,4 @@ def _is_as_researchers_want_it(result: dict[str, Any], pages: Path, folder: Path
     (kept,) = read_kept(folder / "kept")
     assert (kept["claims"], kept["corpus"]) == (result["claims"], result["corpus"])
     assert (folder / "kept" / "rep.json").stat().st_size < 200_000
-    assert compare(kept, result).flipped == []
+    assert compare(kept, result)["flipped"] == []

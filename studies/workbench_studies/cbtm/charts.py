@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
-from workbench_studies.cbtm.report import describe_best
+from workbench_studies.cbtm.report import REPORT, describe_best
 from workbench_studies.cbtm.tables import column
 from workbench_studies.core.drawing import (
     Chart,
-    Draw,
+    Drawn,
     Rows,
     add_lines,
     colour,
@@ -19,27 +20,24 @@ from workbench_studies.core.drawing import (
     heatmap,
     ratio_heatmap,
 )
-from workbench_studies.core.findings import Findings
+from workbench_studies.core.verdicts import Findings
 
 _DENSE = "1 clusters"
+_Title = Callable[[Findings, Mapping[str, Rows]], str]
 
 
-def _lines(
-    findings: Findings,
-    table: str,
-    x: str,
-    name: str,
-    title: Callable[[Findings, Mapping[str, Rows]], str],
-    x_title: str = "",
-    is_doubled: bool = True,
-) -> Chart | None:
-    """Perplexity with intervals by a column, one line for each name."""
-    rows = [row for row in findings["tables"].get(table, ()) if row[x] and row["ours"] is not None]
-    if not rows:
-        return None
-    lines = {"Dense" if line == _DENSE else line: of_line for line, of_line in group_rows(rows, name).items()}
-    drawn = add_lines(figure(x_title or x, "perplexity per token", better="lower"), lines, x, "ours")
-    return Chart(double(drawn) if is_doubled else drawn, title(findings, lines), rows)
+def _lines(name: str, title: _Title, findings: Findings, rows: Rows) -> Drawn:
+    """A chart as `report.toml` declares it: perplexity with intervals by a column, one line for each name."""
+    declared = REPORT.declared["lines"][name]
+    x, lines = declared["x"], group_rows(rows, declared["name"])
+    lines = {"Dense" if line == _DENSE else line: of_line for line, of_line in lines.items()}
+    drawn = add_lines(figure(declared.get("x_title", x), "perplexity per token", better="lower"), lines, x, "ours")
+    return double(drawn) if declared.get("is_doubled") else drawn, title(findings, lines), rows
+
+
+def _line_rows(name: str, findings: Findings) -> Rows:
+    x = REPORT.declared["lines"][name]["x"]
+    return [row for row in findings["tables"].get(name, ()) if row[x] and row["ours"] is not None]
 
 
 def _active_title(_: Findings, lines: Mapping[str, Rows]) -> str:
@@ -64,40 +62,40 @@ def _shapes_title(_: Findings, lines: Mapping[str, Rows]) -> str:
     return f"Clusters gain {' and '.join(gains)}" if gains else "Perplexity by operations"
 
 
-def _updates(findings: Findings) -> Chart | None:
-    rows: Rows = findings["tables"].get("updates", [])
-    if not rows:
-        return None
+def _updates(_: Findings, rows: Rows) -> Drawn:
     lines = {"the slowest model": rows}
     if (last := rows[-1])["models"] == "mixture of experts":
         lines = {"the slowest model": rows[:-1], last["models"]: [last]}
     drawn = add_lines(figure("clusters", "seconds of an update", better="lower"), lines, "clusters", "ours")
-    return Chart(double(drawn), ", ".join(f"{row['models']} {row['ours']:.3f} s" for row in rows), rows)
+    return double(drawn), ", ".join(f"{row['models']} {row['ours']:.3f} s" for row in rows), rows
 
 
-def _temperature(findings: Findings) -> Chart | None:
+def _temperature_rows(findings: Findings) -> Rows:
+    """Nothing before all temperatures of all models were measured."""
     rows: Rows = findings["tables"]["9"]
-    names = [name for name in rows[0] if column(name) in rows[0]] if rows else []
-    if not names or any(row[names[-1]] is None for row in rows):
-        return None
+    names = _columns(rows)
+    return rows if names and all(row[names[-1]] is not None for row in rows) else []
+
+
+def _columns(rows: Rows) -> list[str]:
+    """Ours that stand next to one of the paper."""
+    return [name for name in rows[0] if column(name) in rows[0]] if rows else []
+
+
+def _temperature(_: Findings, rows: Rows) -> Drawn:
+    names = _columns(rows)
     drawn = figure("temperature T", "perplexity per token", better="lower").update_xaxes(type="log")
     for place, name in enumerate(names):
         add_lines(drawn, {name: rows}, "T", name, {"line": {"color": colour(place)}})
     best = min(rows, key=lambda row: row[names[-1]])
-    return Chart(drawn, f"With all models, T = {best['T']:g} has the least perplexity", rows)
+    return drawn, f"With all models, T = {best['T']:g} has the least perplexity", rows
 
 
-def _ratios(findings: Findings) -> Chart | None:
-    table = findings["pictures"]["ratios"]
-    if table is None:
-        return None
+def _ratios(_: Findings, table: Sequence[Sequence[float]]) -> Drawn:
     return ratio_heatmap(table, [*map(str, range(len(table)))], ("cluster", "expert"), "the cluster's own expert")
 
 
-def _labels(findings: Findings) -> Chart | None:
-    overlap = findings["pictures"]["labels"]
-    if overlap is None:
-        return None
+def _labels(_: Findings, overlap: Mapping[str, Any]) -> Drawn:
     numbers = [str(number) for number in range(len(overlap["shares"][0]))]
     mostly = sum(max(row) > 0.5 for row in overlap["shares"])
     rows = [
@@ -106,13 +104,10 @@ def _labels(findings: Findings) -> Chart | None:
         for number, share in zip(numbers, row, strict=True)
     ]
     drawn = heatmap(overlap["shares"], numbers, overlap["labels"], "cluster", "label", "share")
-    return Chart(drawn, f"{mostly} of {len(overlap['labels'])} labels lie mostly in one cluster: read a row", rows)
+    return drawn, f"{mostly} of {len(overlap['labels'])} labels lie mostly in one cluster: read a row", rows
 
 
-def _sizes(findings: Findings) -> Chart | None:
-    sizes: Mapping[str, list[list[int]]] = findings["pictures"]["sizes"]
-    if not all(sizes.values()):
-        return None
+def _sizes(_: Findings, sizes: Mapping[str, list[list[int]]]) -> Drawn:
     rows = [
         {"clusters": name, "seed": seed, "cluster": number, "documents": size}
         for name, seeds in sizes.items()
@@ -125,43 +120,21 @@ def _sizes(findings: Findings) -> Chart | None:
         drawn.add_box(y=every, name=name, boxpoints="all", marker={"color": colour(place)})
     widths = {name: max(max(one) - min(one) for one in seeds) for name, seeds in sizes.items()}
     title = f"Sizes differ by up to {widths['balanced']:,} documents after balancing, {widths['unbalanced']:,} without"
-    return Chart(drawn, title, rows)
+    return drawn, title, rows
 
 
-CHARTS: Mapping[str, Draw] = {
-    "clusters": partial(
-        _lines, table="clusters", x="clusters", name="{budget}", title=lambda findings, _: describe_best(findings)
-    ),
-    "active": partial(
-        _lines,
-        table="active",
-        x="models asked",
-        x_title="models used at each token",
-        name="{clusters} clusters",
-        title=_active_title,
-    ),
-    "upcycled": partial(
-        _lines,
-        table="upcycled",
-        x="tokens after branching",
-        name="{model}",
-        title=partial(_last_values, "With the most tokens"),
-        is_doubled=False,
-    ),
-    "numbers": partial(
-        _lines, table="numbers", x="clusters", name="{made}", title=partial(_last_values, "With the most clusters")
-    ),
-    "shapes": partial(
-        _lines,
-        table="shapes",
-        x="GFLOPs with the seed model",
-        name="{experts}: {models used} of {models}",
-        title=_shapes_title,
-        is_doubled=False,
-    ),
-    "updates": _updates,
-    "temperature": _temperature,
-    "ratios": _ratios,
-    "labels": _labels,
-    "sizes": _sizes,
+_TITLES: Mapping[str, _Title] = {
+    "clusters": lambda findings, _: describe_best(findings),
+    "active": _active_title,
+    "upcycled": partial(_last_values, "With the most tokens"),
+    "numbers": partial(_last_values, "With the most clusters"),
+    "shapes": _shapes_title,
+}
+CHARTS: Mapping[str, Chart] = {
+    **{name: (partial(_line_rows, name), partial(_lines, name, title)) for name, title in _TITLES.items()},
+    "updates": (lambda findings: findings["tables"].get("updates"), _updates),
+    "temperature": (_temperature_rows, _temperature),
+    "ratios": (lambda findings: findings["pictures"]["ratios"], _ratios),
+    "labels": (lambda findings: findings["pictures"]["labels"], _labels),
+    "sizes": (lambda findings: all((sizes := findings["pictures"]["sizes"]).values()) and sizes, _sizes),
 }

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from engine.statistics.estimates import Floats
 from workbench_studies.cbtm.divisions import held_out
 from workbench_studies.cbtm.measurements import SPARSE, CbtmMeasurements, few_smaller, frozen, in_grid
 from workbench_studies.cbtm.names import (
@@ -20,15 +19,12 @@ from workbench_studies.cbtm.names import (
     T,
     balanced,
     printed,
-    single_model,
-    smaller,
     sparse,
 )
 from workbench_studies.cbtm.tables import operations, over_seeds, seconds_of_slowest
 from workbench_studies.cbtm.tasks import is_right_more_often
 from workbench_studies.core.averages import Averages, estimate_counts
-from workbench_studies.core.shapes import SHAPES, leads_everywhere
-from workbench_studies.core.study import Case, DeclaredClaim, Options, Test, read_study
+from workbench_studies.core.study import SHAPES, Case, DeclaredClaim, Options, Test, leads_everywhere, read_study
 from workbench_studies.core.verdicts import UNDECIDED, Claim, Verdict, is_above, is_below, untestable
 
 STUDY = read_study(__file__)
@@ -37,9 +33,9 @@ _BALANCE_MATTERS = 32  # clusters, from which on the paper sees it (§7.2)
 CbtmCase = Case[CbtmMeasurements]
 
 
-def judge(measured: CbtmMeasurements, is_chosen: Callable[[DeclaredClaim], bool] = lambda _: True) -> list[Verdict]:
-    """The declared claims, and every sentence that nothing can decide."""
-    return [*STUDY.judge(TESTS, _cases(measured), is_chosen), *STUDY.untestable()]
+def judge(measured: CbtmMeasurements, is_chosen: Callable[[DeclaredClaim], bool] | None = None) -> list[Verdict]:
+    """Every claim of the paper."""
+    return STUDY.judge(TESTS, _cases(measured), is_chosen)
 
 
 # what the names in claims stand for ---------------------------------------------------------------
@@ -115,9 +111,9 @@ def _main_case(measured: CbtmMeasurements) -> CbtmCase:
             for division in ("balanced", "random", "unbalanced")
             for name, number in (("few", few), ("many", many))
         },
-        "small dense": smaller(DENSE_AT_LESS),
-        "small main": smaller(less),
-        "few small main": smaller(less, few_smaller(less)),
+        "small dense": System(DENSE_AT_LESS, is_smaller=True),
+        "small main": System(less, is_smaller=True),
+        "few small main": System(less, top_k=few_smaller(less), is_smaller=True),
     }
     saved = operations(measured, size.shape) / operations(measured, size.smaller or size.shape)
     words = {
@@ -200,13 +196,12 @@ def best_grows(case: CbtmCase, claim: Claim, _: Options) -> Verdict:
     if before == after:
         return Verdict(claim, UNDECIDED, f"Of {_join(numbers)} clusters {after} are best at both budgets.", ours)
     both = [balanced(number, at_less=at_less) for at_less in (True, False) for number in sorted((before, after))]
-    smaller_lead = judging.estimate([System(arm) for arm in both], domains, _smaller_lead)
+    smaller_lead = judging.estimate(  # of few clusters at the smaller budget, or of many at the full one
+        [System(arm) for arm in both],
+        domains,
+        lambda few_less, many_less, few_full, many_full: np.minimum(many_less - few_less, few_full - many_full),
+    )
     return is_above(claim, smaller_lead, ours=ours, unit="perplexity")
-
-
-def _smaller_lead(few_less: Floats, many_less: Floats, few_full: Floats, many_full: Floats) -> Floats:
-    """That of few clusters at the smaller budget, or that of many at the full one."""
-    return np.minimum(many_less - few_less, few_full - many_full)
 
 
 def _best(resampled: Averages, arms: Sequence[Arm], domains: Sequence[str]) -> Arm:
@@ -232,7 +227,7 @@ def update_is_shorter_or_longer(case: CbtmCase, claim: Claim, options: Options) 
 def own_expert_is_best(case: CbtmCase, claim: Claim, _: Options) -> Verdict:
     """The least certain lead of a cluster's own expert, over the clusters of every seed."""
     subject = case.measured.subject
-    experts = [single_model(subject.main, number) for number in range(subject.main.num_models)]
+    experts = [System(subject.main, "alone", expert=number) for number in range(subject.main.num_models)]
     homes = [(number, home) for run in subject.runs for number, home in enumerate(run.domains(subject.main, ()))]
     pairs = ((experts[own], [*experts[:own], *experts[own + 1 :]], home) for own, home in homes)
     return leads_everywhere(case.measured, claim, pairs, "clusters of all seeds")

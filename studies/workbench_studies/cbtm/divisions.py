@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from workbench_studies.cbtm.measurements import CbtmMeasurements
-from workbench_studies.cbtm.names import PAPER, Division, System, shared, single_model
-from workbench_studies.core.averages import Counted
-from workbench_studies.core.findings import Row
-from workbench_studies.core.shapes import ratios_of
+from workbench_studies.cbtm.names import PAPER, Division, System, shared
+from workbench_studies.core.averages import Counted, Row
+from workbench_studies.core.study import ratios_of
 
 _DIVISIONS: tuple[Division, ...] = ("balanced", "random", "unbalanced")
 
@@ -75,7 +74,7 @@ def pictures(measured: CbtmMeasurements) -> dict[str, Any]:
     Ratios are those of each expert's perplexity on each cluster over that of the cluster's own expert.
     """
     arm, tables = measured.subject.main, [one.table for one in held_out(measured)]
-    experts, runs = [single_model(arm, number) for number in range(arm.num_models)], measured.subject.runs
+    experts, runs = [System(arm, "alone", expert=number) for number in range(arm.num_models)], measured.subject.runs
     by_seed = (ratios_of(measured, n, experts, runs[n].domains(arm, ())) for n in measured.resampled.seeds)
     return {
         "ratios": next((table for table in by_seed if table), None),

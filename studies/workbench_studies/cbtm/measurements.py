@@ -25,15 +25,10 @@ from workbench_studies.cbtm.names import (
     CbtmRun,
     ReplicateCbtm,
     System,
-    single_model,
-    smaller,
-    smaller_arms,
     sparse,
 )
-from workbench_studies.core.averages import Counted
-from workbench_studies.core.calibration import Fit, fit
-from workbench_studies.core.findings import Row, interval_columns
-from workbench_studies.core.measurements import Loaded, Measurements, ScoredText, Scores, Stored
+from workbench_studies.core.averages import Counted, Row, interval_columns
+from workbench_studies.core.measurements import Fit, Loaded, Measurements, ScoredText, Scores, Stored, fit
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
@@ -80,6 +75,7 @@ class CbtmMeasurements(Measurements):
     updates: dict[tuple[int, str], Sequence[float]] = field(default_factory=dict)  # by seed and arm: seconds by model
     fits: dict[int, Fit] = field(default_factory=dict)  # of the main arm; only where dev text allows
     answers: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    distances: dict[DistanceKey, Stored] = field(default_factory=dict)
 
     def groupings_of(self, arm: Arm) -> dict[int, Grouping]:
         """The clustering of an arm of every seed that has it, by seed."""
@@ -95,7 +91,7 @@ class CbtmMeasurements(Measurements):
         values = [self.value(one, domains) for one in (lower, higher)]
         return " against ".join(f"{value:.2f}" for value in values if value is not None)
 
-    def measure(self, scores: Scores, distances: Mapping[DistanceKey, Stored]) -> Iterator[str]:
+    def measure(self, scores: Scores) -> Iterator[str]:
         """Adds what the scores give; says after each seed and text where it is."""
         subject = self.subject
         for run in subject.runs:
@@ -105,7 +101,7 @@ class CbtmMeasurements(Measurements):
                 self.fits[run.seed] = fitted
             homes = run.domains(subject.main, subject.domains)
             for domain in (*subject.everywhere, *homes):
-                text = _CbtmText(self, run, domain, scores, distances)
+                text = _CbtmText(self, run, domain, scores)
                 if domain in homes:
                     text.measure_home()
                 else:
@@ -149,13 +145,11 @@ def few_smaller(arm: Arm) -> int:
     return max(1, arm.num_models // FEW_SMALLER)
 
 
-@dataclass(frozen=True)
 class _CbtmText(ScoredText):
     """The scores of one text and its distances to the clusters, under the models of one seed."""
 
     measured: CbtmMeasurements
     run: CbtmRun
-    distances: Mapping[DistanceKey, Stored]
 
     def measure(self) -> None:
         """Adds every loss that the stored scores give."""
@@ -168,7 +162,7 @@ class _CbtmText(ScoredText):
             test = self._load_arm(arm, "test")
             if test is not None:
                 self._measure_arm(arm, test)
-        for arm in smaller_arms(self.subject.budget):
+        for arm in self.subject.smaller_arms:
             self._measure_smaller(arm)
 
     def measure_home(self) -> None:
@@ -176,7 +170,7 @@ class _CbtmText(ScoredText):
         test = self._load_arm(self.subject.main, "test")
         if test is not None:
             for number, logprobs_X in enumerate(test.logprobs_EX):
-                self.keep(single_model(self.subject.main, number), self.loss(test, logprobs_X))
+                self.keep(System(self.subject.main, "alone", expert=number), self.loss(test, logprobs_X))
 
     def _measure_arm(self, arm: Arm, test: Loaded) -> None:
         if arm.num_models == 1:
@@ -193,10 +187,10 @@ class _CbtmText(ScoredText):
         if test is None:
             return
         if arm.num_models == 1:
-            self.keep(smaller(arm), self.loss(test, test.logprobs_EX[0]))
+            self.keep(System(arm, is_smaller=True), self.loss(test, test.logprobs_EX[0]))
         elif (distances := self._distances(arm, test)) is not None:
             for top_k in (None, few_smaller(arm)):
-                system = smaller(arm, top_k)
+                system = System(arm, top_k=top_k, is_smaller=True)
                 self.keep(system, self.mixed(_gate(system, arm), test, distances))
 
     def _measure_posteriors(self, arm: Arm, test: Loaded) -> None:
@@ -219,7 +213,7 @@ class _CbtmText(ScoredText):
         """The distances of this text to an arm's clusters; None unless they are of the tokens that were scored."""
         from engine.clusters.distances import open_distances
 
-        stored = self.distances.get((self.run.clustering(arm), self.domain))
+        stored = self.measured.distances.get((self.run.clustering(arm), self.domain))
         if stored is None or stored.num_tokens != test.logprobs_EX.shape[1]:
             return None
         return open_distances(stored.kept.folder)

@@ -16,8 +16,7 @@ from pydantic import Field
 from engine.clusters.config import ClusterMethod, Scaling
 from engine.config import PAPER_TEMPERATURE, ModelConfig, MoeConfig, TrainingConfig
 from workbench.specs.base import LocalPath
-from workbench_studies.core.sizes import Run, Size, read_sizes, read_table
-from workbench_studies.core.spec import BUDGET, Replicate
+from workbench_studies.core.spec import BUDGET, Replicate, Run, Size, read_sizes, read_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,11 +125,6 @@ class CbtmRun(Run):
         return f"{self.seed_mixture}/dense"
 
     @property
-    def copied_seed(self) -> str:
-        """The same model as a seed model, for what starts from no expert."""
-        return self.seed_mixture
-
-    @property
     def smaller(self) -> SmallerRun:
         """The names of its experts of a smaller shape."""
         return SmallerRun(self.name, self.seed)
@@ -213,19 +207,9 @@ class System:
 SEED = System(None, "alone")
 
 
-def single_model(arm: Arm, number: int) -> System:
-    """One model of an arm on its own (figure 15)."""
-    return System(arm, "alone", expert=number)
-
-
 def sparse(arm: Arm, top_k: int) -> System:
     """An arm with so many models in use at each token; all of them where there are not more."""
     return System(arm, top_k=top_k) if top_k < arm.num_models else System(arm)
-
-
-def smaller(arm: Arm, top_k: int | None = None) -> System:
-    """An arm whose models are of the smaller shape."""
-    return System(arm, top_k=top_k, is_smaller=True)
 
 
 def printed(num_clusters: int, top_k: int, temperature: float = T) -> float | None:
@@ -234,31 +218,6 @@ def printed(num_clusters: int, top_k: int, temperature: float = T) -> float | No
         return float(PAPER["dense"])
     row = PAPER["table_9"].get(str(num_clusters), {}).get(str(top_k))
     return row and float(row[0 if top_k == 1 else TEMPERATURES.index(temperature)])
-
-
-def ablated(size: CbtmSize, division: Division, num_models: int) -> Arm:
-    """An arm that divides the text in another way, at the budget of the ablations."""
-    return Arm(division, num_models, at_less=size.ablations_at_less)
-
-
-def arms_of(size: CbtmSize, num_domains: int) -> list[Arm]:
-    """Every arm of a size, the most telling ones first."""
-    main = size.num_ablated
-    first = [balanced(number) for number in sorted(size.clusters, key=lambda k: (k not in (1, main), k))]
-    others = [ablated(size, "metadata", num_domains)]
-    others += [
-        ablated(size, division, number)
-        for number in (main, *size.also_ablated)
-        for division in ("random", "unbalanced")
-    ]
-    if size.scaled_otherwise:
-        others.append(Arm("balanced", main, OTHER))
-    return [*first, *others, *(balanced(number, at_less=True) for number in size.clusters_at_less)]
-
-
-def smaller_arms(size: CbtmSize) -> list[Arm]:
-    """The arms that are also trained in the smaller shape: the dense model and the main one, at the smaller budget."""
-    return [balanced(number, at_less=True) for number in (1, size.num_ablated)] if size.smaller else []
 
 
 class ReplicateCbtm(Replicate):
@@ -275,7 +234,23 @@ class ReplicateCbtm(Replicate):
 
     @property
     def arms(self) -> list[Arm]:
-        return arms_of(self.budget, len(self.domains))
+        """Every arm of the size, the most telling ones first."""
+        size, main = self.budget, self.budget.num_ablated
+        numbers = sorted(size.clusters, key=lambda number: (number not in (1, main), number))
+        divisions: tuple[Division, ...] = ("random", "unbalanced")
+        return [
+            *map(balanced, numbers),
+            self.metadata,
+            *(self.ablated(division, number) for number in (main, *size.also_ablated) for division in divisions),
+            *([Arm("balanced", main, OTHER)] if size.scaled_otherwise else []),
+            *(balanced(number, at_less=True) for number in size.clusters_at_less),
+        ]
+
+    @property
+    def smaller_arms(self) -> list[Arm]:
+        """Those that are also trained in the smaller shape: the dense model and the main one, at the smaller budget."""
+        numbers = (1, self.budget.num_ablated) if self.budget.smaller else ()
+        return [balanced(number, at_less=True) for number in numbers]
 
     @property
     def main(self) -> Arm:
@@ -297,14 +272,13 @@ class ReplicateCbtm(Replicate):
 
     def ablated(self, division: Division, num_models: int | None = None) -> Arm:
         """An arm at the budget of the ablations; of as many models as the main one, unless a number is given."""
-        return ablated(self.budget, division, num_models or self.main.num_models)
+        return Arm(division, num_models or self.main.num_models, at_less=self.budget.ablations_at_less)
 
     def own_options(self) -> list[str]:
         return ["--tasks", PurePath(self.tasks).name] if self.tasks else []
 
     def names(self) -> list[str]:
-        arms = smaller_arms(self.budget)
-        small = [name for run in self.runs if arms for name in run.smaller.names(arms)]
+        small = [name for run in self.runs if self.smaller_arms for name in run.smaller.names(self.smaller_arms)]
         return [*small, *(name for run in self.runs for name in run.names(self.arms))]
 
     def stems(self) -> list[str]:

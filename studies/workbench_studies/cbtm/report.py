@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
-from workbench_studies.core.findings import Findings
 from workbench_studies.core.report import Report, Rows, amount, matrix
-from workbench_studies.core.sizes import read_table
+from workbench_studies.core.spec import read_table
+from workbench_studies.core.verdicts import Findings
 
 
 def describe_best(findings: Findings) -> str:
@@ -36,9 +36,6 @@ def _labels(findings: Findings) -> str:
     by_seed = ", ".join(f"{one:.2f}" for one in labels["information"])
     shares = "The share of each label's documents in each cluster, first seed."
     return f"{shares} Normalised mutual information, by seed: {by_seed}."
-
-
-# tables -------------------------------------------------------------------------------------------
 
 
 def _ratio_rows(findings: Findings) -> Rows:

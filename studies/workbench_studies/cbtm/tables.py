@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from engine.config import ModelConfig
-from engine.errors import EngineError
 from engine.statistics.estimates import Estimate, student_mean
 from workbench_studies.cbtm.divisions import by_division, pictures
 from workbench_studies.cbtm.measurements import (
@@ -31,12 +31,11 @@ from workbench_studies.cbtm.names import (
     balanced,
     printed,
     shared,
-    smaller,
     sparse,
 )
 from workbench_studies.cbtm.tasks import by_variant, routes
-from workbench_studies.core.calibration import comparison, fit_row
-from workbench_studies.core.findings import Row, interval_columns
+from workbench_studies.core.averages import Row, interval_columns
+from workbench_studies.core.measurements import comparison, fit_row
 
 _TERA, _GIGA = 1e12, 1e9
 _MOE = "mixture of experts"
@@ -173,7 +172,11 @@ def _by_shape(measured: CbtmMeasurements) -> list[Row]:
     size, main = measured.subject.budget, balanced(measured.subject.main.num_models, at_less=True)
     if size.smaller is None:
         return []
-    small = (smaller(DENSE_AT_LESS), smaller(main), smaller(main, few_smaller(main)))
+    small = (
+        System(DENSE_AT_LESS, is_smaller=True),
+        System(main, is_smaller=True),
+        System(main, top_k=few_smaller(main), is_smaller=True),
+    )
     return [
         {
             "experts": "smaller" if system.is_smaller else "larger",
@@ -292,8 +295,7 @@ def _rules(measured: CbtmMeasurements) -> list[tuple[System, str]]:
     return systems
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredCost:
+class MeasuredCost(NamedTuple):
     """A performance (such as a perplexity) and what reaching it cost (such as operations, or seconds)."""
 
     performance: float
@@ -304,24 +306,14 @@ def cost_of(performance: float, curve: Sequence[MeasuredCost]) -> float | None:
     """The cost of a performance, log-interpolated between the nearest measured performances.
 
     None outside the measured range: nothing is extrapolated (after Artetxe et al. 2021). Of two costs for one
-    performance the lower counts. Raises EngineError for a cost that is not above 0 or a number that is not finite.
+    performance the lower counts.
     """
-    for point in curve:
-        if not (math.isfinite(point.performance) and math.isfinite(point.cost) and point.cost > 0):
-            raise EngineError(
-                f"Costs must be above 0 and all numbers finite: performance {point.performance} has cost {point.cost}.",
-                "Leave this point out, or measure it again.",
-            )
-    below = [point for point in curve if point.performance <= performance]
-    above = [point for point in curve if point.performance >= performance]
-    if not below or not above:
+    cheapest = {point.performance: point.cost for point in sorted(curve, key=lambda point: -point.cost)}
+    known = sorted(cheapest.items())
+    if not known or not known[0][0] <= performance <= known[-1][0]:
         return None
-    low = min(below, key=lambda point: (performance - point.performance, point.cost))
-    high = min(above, key=lambda point: (point.performance - performance, point.cost))
-    if low.performance == high.performance:
-        return low.cost
-    share = (performance - low.performance) / (high.performance - low.performance)
-    return math.exp(math.log(low.cost) + share * (math.log(high.cost) - math.log(low.cost)))
+    performances, costs = zip(*known, strict=True)
+    return float(np.exp(np.interp(performance, performances, np.log(costs))))
 
 
 def speedup(performance: float, dense: Sequence[MeasuredCost], other: Sequence[MeasuredCost]) -> float | None:

@@ -18,7 +18,7 @@ from typing import Any
 from engine.statistics.estimates import Estimate, half_width, of_seeds, student_mean
 from workbench_studies.cbtm.measurements import CbtmMeasurements
 from workbench_studies.cbtm.names import PAPER
-from workbench_studies.core.findings import Row
+from workbench_studies.core.averages import Row
 from workbench_studies.core.study import Case, Options
 from workbench_studies.core.verdicts import NEAR_CHANCE, UNDECIDED, UNTESTABLE, Claim, Verdict, is_above, on_the_floor
 
@@ -120,9 +120,6 @@ def _routing_of(measured: CbtmMeasurements, seed: int, row: Mapping[str, Any]) -
 def _average(measured: CbtmMeasurements, routing: str) -> Any:
     every = [result for seed in measured.answers if (result := _accuracies(measured, seed, routing))]
     return student_mean([fmean(draw) for draw in zip(*every, strict=True)]) if every else None
-
-
-# tables -------------------------------------------------------------------------------------------
 
 
 def by_variant(measured: CbtmMeasurements) -> list[Row]:

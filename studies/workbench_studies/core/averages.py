@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import product
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -30,6 +31,14 @@ from engine.statistics.estimates import (
 
 Place = tuple[Hashable, int, str]  # system, seed, domain
 Statistic = Callable[..., Floats]
+Row = dict[str, Any]
+Number = Callable[[Hashable, str], Any]  # of a system on a domain's text
+
+
+def interval_columns(estimate: Estimate | None, name: str = "ours", before: str = "") -> Row:
+    """A number with its interval as three columns, empty ones without it; `before` begins the interval's names."""
+    numbers = (estimate.value, estimate.low, estimate.high) if estimate else (None, None, None)
+    return dict(zip((name, f"{before}low", f"{before}high"), numbers, strict=True))
 
 
 class Hits(MeasuredText):
@@ -50,8 +59,7 @@ class Averages:
     def __init__(self, measured: Mapping[Place, MeasuredText], num_draws: int = NUM_DRAWS) -> None:
         self.draws = Draws(num_draws)
         self.measured = measured
-        self._drawn: dict[Place, Floats] = {}
-        self._points: dict[Place, float] = {}
+        self._numbers: dict[tuple[Hashable, int, str, bool], Any] = {}
 
     def half(self, which: int) -> Self:
         """The same of one half (0 or 1) of every text: what is chosen on one half may be judged on the other."""
@@ -72,31 +80,49 @@ class Averages:
 
         `statistic` is given one array for each system, one number for each draw.
         """
-        seeds = self.seeds_with(systems, domains)
-        if not seeds or not domains:
-            return None
-        points = [float(statistic(*(np.array(self._mean(m, s, domains)) for m in systems))) for s in seeds]
-        drawn_SR = [statistic(*(self._mean_drawn(m, s, domains, domains) for m in systems)) for s in seeds]
-        parts = [self._part(systems, seeds, domains, one, statistic) for one in domains]
-        return self.draws.estimate(points, drawn_SR, parts)
 
-    def _part(
-        self,
-        systems: Sequence[Hashable],
-        seeds: Sequence[int],
-        domains: Sequence[str],
-        drawn: str,
-        statistic: Statistic,
-    ) -> Variance:
-        """The variance that one domain's text leaves in a statistic averaged over seeds."""
-        drawn_SR = [statistic(*(self._mean_drawn(m, s, domains, [drawn]) for m in systems)) for s in seeds]
-        variance = float(np.var(np.mean(drawn_SR, axis=0), ddof=1))
-        return Variance(variance, text_freedom([self.measured[systems[0], s, drawn].documents_N for s in seeds]))
+        def averaged(number: Number) -> Any:
+            return statistic(*(sum(number(system, domain) for domain in domains) / len(domains) for system in systems))
+
+        return self._estimate(list(product(systems, domains)), averaged)
+
+    def changes(self, changes: Sequence[SystemChange]) -> Estimate | None:
+        """The mean change of perplexity, in %, as in table 13.
+
+        Each change counts the same, however large its perplexity. None where no seed has all of them.
+        """
+
+        def averaged(number: Number) -> Any:
+            ratios = [number(after, domain) / number(before, domain) for after, before, domain in changes]
+            return 100 * (sum(ratios) / len(ratios) - 1)
+
+        return self._estimate([(system, one.domain) for one in changes for system in one[:2]], averaged)
+
+    def _estimate(self, pairs: Sequence[tuple[Hashable, str]], averaged: Callable[[Number], Floats]) -> Estimate | None:
+        """What is averaged from the numbers of pairs of system and domain, in the seeds that have all of them."""
+        seeds = [
+            seed for seed in self.seeds if all((system, seed, domain) in self.measured for system, domain in pairs)
+        ]
+        if not seeds or not pairs:
+            return None
+
+        def by_seed(drawn: Collection[str]) -> list[Floats]:
+            """Under every draw of these domains; the others stay as they are."""
+            return [averaged(partial(self._number, seed, drawn)) for seed in seeds]
+
+        systems = {domain: system for system, domain in pairs}  # a system of each domain: all read the same documents
+        parts = []
+        for domain, system in systems.items():
+            documents = [self.measured[system, seed, domain].documents_N for seed in seeds]
+            variance = float(np.var(np.mean(by_seed([domain]), axis=0), ddof=1))
+            parts.append(Variance(variance, text_freedom(documents)))
+        return self.draws.estimate([float(point) for point in by_seed(())], by_seed(systems), parts)
 
     def value(self, system: Hashable, domains: Sequence[str]) -> float | None:
         """A system's number, averaged over domains and the seeds that have them, without an interval."""
         seeds = self.seeds_with([system], domains)
-        return float(np.mean([self._mean(system, seed, domains) for seed in seeds])) if seeds and domains else None
+        values = [[self._number(seed, (), system, domain) for domain in domains] for seed in seeds]
+        return float(np.mean(values)) if seeds and domains else None
 
     def average(self, system: Hashable, domains: Sequence[str]) -> Estimate | None:
         """A system's number, averaged over domains and seeds."""
@@ -106,56 +132,17 @@ class Averages:
         """The difference between two systems; negative where the first has less."""
         return self.estimate([system, other], domains, lambda one, two: one - two)
 
-    def _mean(self, system: Hashable, seed: int, domains: Sequence[str]) -> float:
-        return float(np.mean([self._point(system, seed, domain) for domain in domains]))
-
-    def _mean_drawn(self, system: Hashable, seed: int, domains: Sequence[str], drawn: Sequence[str]) -> Floats:
-        """The average over domains under every draw of those in `drawn`; the others stay as they are."""
-        moved_R = np.zeros(self.draws.num_draws)
-        for domain in drawn:
-            moved_R += self._draws_at(system, seed, domain) - self._point(system, seed, domain)
-        return self._mean(system, seed, domains) + moved_R / len(domains)
-
-    def _point(self, system: Hashable, seed: int, domain: str) -> float:
-        key = (system, seed, domain)
-        if key not in self._points:
-            self._points[key] = self.measured[key].value
-        return self._points[key]
-
-    def _draws_at(self, system: Hashable, seed: int, domain: str) -> Floats:
-        """The number under every draw of the domain's text [R]."""
-        key = (system, seed, domain)
-        if key not in self._drawn:
-            one = self.measured[key]
-            totals_R, tokens_R = self.draws.sums(domain, one.documents_N, one.totals_N, one.tokens_N)
-            self._drawn[key] = one.number(totals_R / tokens_R)
-        return self._drawn[key]
-
-    def changes(self, changes: Sequence[SystemChange]) -> Estimate | None:
-        """The mean change of perplexity, in %, as in table 13.
-
-        Each change counts the same, however large its perplexity. None where no seed has all of them.
-        """
-        seeds = [s for s in self.seeds if all((m, s, one.domain) in self.measured for one in changes for m in one[:2])]
-        if not seeds or not changes:
-            return None
-        points = [float(np.mean([self._point_change(one, s) for one in changes])) for s in seeds]
-        by_domain = {one.domain: [other for other in changes if other.domain == one.domain] for one in changes}
-        parts = []
-        for domain, same in by_domain.items():
-            drawn_R = np.mean([np.sum([self._change_draws(one, s) for one in same], axis=0) for s in seeds], axis=0)
-            documents = [self.measured[same[0].after, s, domain].documents_N for s in seeds]
-            parts.append(Variance(float(np.var(drawn_R, ddof=1)), text_freedom(documents)))
-        drawn_SR = [np.mean([self._change_draws(one, s) for one in changes], axis=0) for s in seeds]
-        return self.draws.estimate(points, drawn_SR, parts)
-
-    def _point_change(self, change: SystemChange, seed: int) -> float:
-        after, before = (self.measured[m, seed, change.domain].value for m in change[:2])
-        return 100 * (after / before - 1)
-
-    def _change_draws(self, change: SystemChange, seed: int) -> Floats:
-        after_R, before_R = (self._draws_at(m, seed, change.domain) for m in change[:2])
-        return 100 * (after_R / before_R - 1)
+    def _number(self, seed: int, drawn: Collection[str], system: Hashable, domain: str) -> Any:
+        """A system's number on a domain's text; under every draw of it [R], if it is drawn."""
+        key = (system, seed, domain, domain in drawn)
+        if key not in self._numbers:
+            one = self.measured[key[:3]]
+            if domain in drawn:
+                totals_R, tokens_R = self.draws.sums(domain, one.documents_N, one.totals_N, one.tokens_N)
+                self._numbers[key] = one.number(totals_R / tokens_R)
+            else:
+                self._numbers[key] = one.value
+        return self._numbers[key]
 
 
 def estimate_mean(draws: Draws, text: str, measured: Sequence[tuple[Floats, Ints]]) -> Estimate:

@@ -8,9 +8,18 @@ from functools import partial
 from typing import Any
 
 from engine.statistics.estimates import LEVEL, NUM_DRAWS
-from workbench_studies.core.findings import Findings, cautions, not_done, summary
-from workbench_studies.core.sizes import ENOUGH_DOCUMENTS, SMOKE, read_table
-from workbench_studies.core.verdicts import CONTRADICTED, ONE_SEED, UNDECIDED, UNTESTABLE
+from workbench_studies.core.spec import ENOUGH_DOCUMENTS, SMOKE, read_table
+from workbench_studies.core.verdicts import (
+    CONTRADICTED,
+    ONE_SEED,
+    UNDECIDED,
+    UNTESTABLE,
+    Findings,
+    cautions,
+    not_done,
+    summary,
+    todays_mark,
+)
 
 TEXTS = read_table(__file__, "texts")
 Rows = Sequence[Mapping[str, Any]]
@@ -30,16 +39,6 @@ class Section:
     rows: Rows = ()
     chart: str = ""
     text: str = ""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell that leads to a section (`link`, its title), can be linked to (`anchor`), or quotes text as it is."""
-
-    text: str
-    link: str = ""
-    anchor: str = ""
-    is_quoted: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,8 @@ class Report:
         """All sections of the report, in order."""
         words = {name: self._words(findings, name) for name in ("summary", "claims", "intervals", "trainings")}
         claims = " ".join([TEXTS["marks"], *words["claims"]])
+        columns = {"job": "title", "state": "state", "seconds": "seconds", "tokens at most": "tokens"}
+        jobs = [{name: job[column] for name, column in columns.items()} for job in findings["jobs"]]
         doubts = (_GUESSES, *_doubts(findings, self.reasons), *self.shared(findings))
         return [
             Section("Summary", tuple(_in_short(findings, headline(findings), *words["summary"]))),
@@ -71,22 +72,21 @@ class Report:
             Section("Claims that were not reproduced, and possible reasons", doubts),
             *self._sections(findings, "last_section"),
             Section("How intervals are computed", tuple(_intervals(findings, *words["intervals"])), findings["texts"]),
-            Section("Machine, budget and time", tuple(_circumstances(findings, *words["trainings"])), _jobs(findings)),
+            Section("Machine, budget and time", tuple(_circumstances(findings, *words["trainings"])), jobs),
         ]
 
     def _sections(self, findings: Findings, kind: str) -> Iterator[Section]:
         for one in self.declared.get(kind, ()):
-            table = one.get("table", "")
-            rows = self.rows[table](findings) if table in self.rows else self._rows_of(findings, one)
+            rows = self._rows_of(findings, one)
             words = findings[one["listed"]] if "listed" in one else self._fill(findings, one.get("words", ()))
-            has = {"if_rows": rows, "if_words": words, "if_table": table in findings["tables"]}
+            has = {"if_rows": rows, "if_words": words, "if_table": one.get("table") in findings["tables"]}
             if all(has[needed] for needed in has if one.get(needed)):
                 yield Section(one["title"], tuple(words), rows, one.get("chart", ""))
 
     def _rows_of(self, findings: Findings, section: Mapping[str, Any]) -> Rows:
-        rows: Rows = (
-            _at(findings, section["rows"]) if "rows" in section else findings["tables"].get(section.get("table"))
-        )
+        table = section.get("table", "")
+        stored = _at(findings, section["rows"]) if "rows" in section else findings["tables"].get(table)
+        rows: Rows = self.rows[table](findings) if table in self.rows else stored
         if not rows or not _at(findings, section.get("needs", "claims")):
             return []
         if "columns" not in section:
@@ -257,6 +257,12 @@ def _too_little(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
         yield f"{count_seeds(findings)} and this much test text cannot resolve a difference of this size."
 
 
+def join_names(names: Iterable[str]) -> str:
+    """`1, 2 and 5`."""
+    *before, last = names
+    return f"{', '.join(before)} and {last}" if before else last
+
+
 def count_seeds(findings: Findings) -> str:
     """`1 seed`, `2 seeds`."""
     return f"{findings['seeds']} seed{'' if findings['seeds'] == 1 else 's'}"
@@ -302,12 +308,6 @@ _TRAININGS: Mapping[str, Callable[[Findings], object]] = {
 }
 
 
-def _jobs(findings: Findings) -> Rows:
-    """Every job with its state, its time and its training tokens."""
-    columns = {"job": "title", "state": "state", "seconds": "seconds", "tokens at most": "tokens"}
-    return [{name: job[field_name] for name, field_name in columns.items()} for job in findings["jobs"]]
-
-
 def matrix(corner: str, down: Iterable[str], across: Iterable[str], cells: Iterable[Sequence[object]]) -> Rows:
     """Cells as rows, each with its name in the column of the corner."""
     names = list(across)
@@ -318,8 +318,47 @@ def format_cell(value: object) -> str:
     """A value as the report prints it."""
     if value is None or value == "":
         return "—"
-    if isinstance(value, Cell):
-        return value.text
     if isinstance(value, float):
         return f"{value:,.2f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def compare(first: Findings, second: Findings) -> dict[str, Any]:
+    """The claims that both reports have, by where they stand and what they say, and those that only one has."""
+    ours, theirs = ({claim_name(one): one for one in of["claims"]} for of in (first, second))
+    moves = [_move(claim, theirs[name]) for name, claim in ours.items() if name in theirs]
+    return {
+        "names": (first["name"], second["name"]),
+        "papers": (first["paper"], second["paper"]),
+        "flipped": [move for move in moves if len(set(move["marks"])) > 1],
+        "same": [move for move in moves if len(set(move["marks"])) == 1],
+        "only_first": [name for name in ours if name not in theirs],
+        "only_second": [name for name in theirs if name not in ours],
+    }
+
+
+def _move(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """One claim in two reports; `moved` is the second value less the first, in the claim's unit."""
+    before, after = one["value"], other["value"]
+    is_measured = before is not None and after is not None
+    return {
+        "where": one["where"],
+        "sentence": one["sentence"],
+        "marks": tuple(format_marks({**claim, "mark": todays_mark(claim)}) for claim in (one, other)),
+        "values": (before, after),
+        "moved": after - before if is_measured else None,
+        "unit": one["unit"],
+        "is_outside": is_measured and not one["low"] <= after <= one["high"],  # the second of the first interval
+    }
+
+
+def summarize_comparison(comparison: Mapping[str, Any]) -> str:
+    """`2 of 33 marks differ; 5 of 25 estimates moved out of their first interval.`"""
+    moves = [*comparison["flipped"], *comparison["same"]]
+    measured = [move for move in moves if move["moved"] is not None]
+    sentence = f"{len(comparison['flipped'])} of {len(moves)} marks differ; "
+    sentence += f"{sum(one['is_outside'] for one in measured)} of {len(measured)} estimates moved out of their first "
+    sentence += "interval."
+    if single := len(comparison["only_first"]) + len(comparison["only_second"]):
+        sentence += f" {single} claim{'' if single == 1 else 's'} in one report only."
+    return sentence

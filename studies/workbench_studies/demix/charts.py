@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import plotly.graph_objects as go
@@ -10,7 +11,7 @@ import plotly.graph_objects as go
 from workbench.formatting.number_format import label
 from workbench_studies.core.drawing import (
     Chart,
-    Draw,
+    Drawn,
     Rows,
     add_lines,
     colour,
@@ -21,24 +22,21 @@ from workbench_studies.core.drawing import (
     logarithmic,
     ratio_heatmap,
 )
-from workbench_studies.core.findings import Findings
+from workbench_studies.core.verdicts import Findings
+from workbench_studies.demix.measurements import SETTLED, STABLE_AFTER
 from workbench_studies.demix.report import describe_changes, describe_crossing
-from workbench_studies.demix.tables import SETTLED, STABLE_AFTER
 
 _APART = 0.12  # of the readings of one mode
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
-def _curves(findings: Findings) -> Chart | None:
-    rows: Rows = findings["curves"]
-    if not rows:
-        return None
+def _curves(findings: Findings, rows: Rows) -> Drawn:
     names, lines = [*group_rows(rows, "{system}")], group_rows(rows, "{system}, seed {seed}")
     styles = [
         {"color": colour(names.index(line["system"])), "dash": _DASHES[line["seed"] % len(_DASHES)]}
         for line, *_ in lines.values()
     ]
-    return Chart(_over_tokens("training tokens", lines, styles), describe_crossing(findings), rows)
+    return _over_tokens("training tokens", lines, styles), describe_crossing(findings), rows
 
 
 def _over_tokens(x: str, lines: Mapping[str, Rows], styles: Iterable[Mapping[str, Any]]) -> go.Figure:
@@ -49,11 +47,12 @@ def _over_tokens(x: str, lines: Mapping[str, Rows], styles: Iterable[Mapping[str
     return drawn.update_xaxes(tickformat="~s")
 
 
-def _forgetting(findings: Findings) -> Chart | None:
+def _forgetting_rows(findings: Findings) -> Rows:
     rows: Rows = findings["forgetting"]
-    dense = [row for row in rows if row["method"] == "dense-DAPT"]
-    if not dense:
-        return None
+    return rows if any(row["method"] == "dense-DAPT" for row in rows) else []
+
+
+def _forgetting(_: Findings, rows: Rows) -> Drawn:
     targets, lines = [*group_rows(rows, "{target}")], group_rows(rows, "{method} on {target}: {text}")
     first = {name: [row for row in line if row["seed"] == line[0]["seed"]] for name, line in lines.items()}
     styles = [
@@ -64,13 +63,14 @@ def _forgetting(findings: Findings) -> Chart | None:
         }
         for row, *_ in first.values()
     ]
-    title = "Solid: dense-DAPT, dotted: DEMix-DAPT; thick: the target, thin: the training domains. " + _forgotten(dense)
-    return Chart(_over_tokens("tokens of the target", first, styles), title, rows)
+    title = "Solid: dense-DAPT, dotted: DEMix-DAPT; thick: the target, thin: the training domains. " + _forgotten(rows)
+    return _over_tokens("tokens of the target", first, styles), title, rows
 
 
-def _forgotten(dense: Rows) -> str:
+def _forgotten(rows: Rows) -> str:
     """For how many targets the training domains end worse than they began, by the mean over seeds."""
-    lines = group_rows((row for row in dense if row["text"] == "training domains"), "{target}").values()
+    dense = [row for row in rows if (row["method"], row["text"]) == ("dense-DAPT", "training domains")]
+    lines = group_rows(dense, "{target}").values()
     worse = sum(_ends(line, max) > _ends(line, min) for line in lines)
     return f"Dense-DAPT's training domains end worse than they began for {worse} of {len(lines)} targets"
 
@@ -82,10 +82,7 @@ def _ends(line: Rows, which: Callable[[Iterable[int]], int]) -> float:
     return float(sum(row["perplexity"] for rows, tokens in at for row in rows if row["tokens"] == tokens) / len(at))
 
 
-def _modes(findings: Findings) -> Chart | None:
-    rows: Rows = [row for row in findings["tables"]["5 by reading"] if row["ours"] is not None]
-    if not rows:
-        return None
+def _modes(_: Findings, rows: Rows) -> Drawn:
     drawn = figure("way to mix", "average perplexity per token on novel text", better="lower")
     names, readings = [*group_rows(rows, "{system}")], group_rows(rows, "{reading}")
     moved = {
@@ -96,18 +93,15 @@ def _modes(findings: Findings) -> Chart | None:
     middle = _APART * (len(readings) - 1) / 2
     drawn.update_xaxes(tickvals=[number + middle for number in range(len(names))], ticktext=names)
     best = min(rows, key=lambda row: row["ours"])
-    return Chart(drawn, f"Lowest on novel text: {best['system']} with {best['reading']}", rows)
+    return drawn, f"Lowest on novel text: {best['system']} with {best['reading']}", rows
 
 
 def _dots(place: int) -> dict[str, Any]:
     return {"mode": "markers", "marker": {"color": colour(place), "size": 10}}
 
 
-def _changes_by_mode(findings: Findings) -> Chart | None:
+def _changes_by_mode(findings: Findings, rows: Rows) -> Drawn:
     """Each comparison of the calibrated reading a row, its change of perplexity with its interval."""
-    rows: Rows = findings.get("calibrated", {}).get("against", [])
-    if not rows:
-        return None
     drawn = figure("change of perplexity against it, %", "", height=130 + 26 * len(rows))
     for place, (against, own) in enumerate(group_rows(rows, "{against}").items()):
         drawn.add_scatter(
@@ -128,24 +122,19 @@ def _changes_by_mode(findings: Findings) -> Chart | None:
     ]
     changes = describe_changes(findings)
     title = f"Calibrated on dev text (ours), perplexity against Dense: {changes}" if changes else "Calibrated (ours)"
-    return Chart(drawn, title, table)
+    return drawn, title, table
 
 
-def _ratios(findings: Findings) -> Chart | None:
-    table, domains = findings["pictures"]["ratios"], findings["domains"]
-    if table is None:
-        return None
-    chart = ratio_heatmap(table, domains, ("domain of the text", "expert of"), "the domain's own expert")
+def _ratios(findings: Findings, table: Sequence[Sequence[float]]) -> Drawn:
+    titles = ("domain of the text", "expert of")
+    drawn, title, rows = ratio_heatmap(table, findings["domains"], titles, "the domain's own expert")
     overlap = [cell for row in findings["pictures"]["overlap"] or () for cell in row]
-    for row, cell in zip(chart.rows, overlap, strict=False):
+    for row, cell in zip(rows, overlap, strict=False):
         row["overlap"] = cell
-    return chart
+    return drawn, title, rows
 
 
-def _posteriors(findings: Findings) -> Chart | None:
-    data: Mapping[str, Any] = findings["pictures"]["posteriors"]
-    if not data:
-        return None
+def _posteriors(findings: Findings, data: Mapping[str, Any]) -> Drawn:
     experts, texts = findings["domains"], list(data)
     own = [text for text in texts if text in experts]
     right = sum(max(range(len(experts)), key=data[text]["mean"].__getitem__) == experts.index(text) for text in own)
@@ -156,13 +145,10 @@ def _posteriors(findings: Findings) -> Chart | None:
         for expert, mean, updating in zip(experts, data[text]["mean"], data[text]["updating"], strict=True)
     ]
     title = f"On {right} of {len(own)} training domains the own expert has the highest posterior: read a row"
-    return Chart(drawn, title, rows)
+    return drawn, title, rows
 
 
-def _courses(findings: Findings) -> Chart | None:
-    data: Mapping[str, Any] = findings["pictures"]["posteriors"]
-    if not data:
-        return None
+def _courses(findings: Findings, data: Mapping[str, Any]) -> Drawn:
     lines, styles = {}, []
     for place, (text, one) in enumerate(data.items()):
         leader = max(range(len(one["mean"])), key=one["mean"].__getitem__)
@@ -175,15 +161,15 @@ def _courses(findings: Findings) -> Chart | None:
     rows = [{"text": text, "moved": ", ".join(f"{far:.3f}" for far in each)} for text, each in moves.items()]
     stable = sum(max(each) <= SETTLED for each in moves.values() if each)
     title = f"On {stable} of {len(data)} domains the posterior is stable after {STABLE_AFTER} blocks in every seed"
-    return Chart(drawn, title, rows)
+    return drawn, title, rows
 
 
-CHARTS: Mapping[str, Draw] = {
-    "curves": _curves,
-    "forgetting": _forgetting,
-    "modes": _modes,
-    "calibrated": _changes_by_mode,
-    "ratios": _ratios,
-    "posteriors": _posteriors,
-    "courses": _courses,
+CHARTS: Mapping[str, Chart] = {
+    "curves": (itemgetter("curves"), _curves),
+    "forgetting": (_forgetting_rows, _forgetting),
+    "modes": (lambda findings: [row for row in findings["tables"]["5 by reading"] if row["ours"] is not None], _modes),
+    "calibrated": (lambda findings: findings.get("calibrated", {}).get("against"), _changes_by_mode),
+    "ratios": (lambda findings: findings["pictures"]["ratios"], _ratios),
+    "posteriors": (lambda findings: findings["pictures"]["posteriors"], _posteriors),
+    "courses": (lambda findings: findings["pictures"]["posteriors"], _courses),
 }

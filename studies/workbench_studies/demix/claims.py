@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -15,24 +15,26 @@ from workbench_studies.core.averages import (
     estimate_mean,
     share,
 )
-from workbench_studies.core.findings import Row
-from workbench_studies.core.shapes import SHAPES, holds_on_most, leads_everywhere
-from workbench_studies.core.study import Case, DeclaredClaim, Options, Test, read_study
-from workbench_studies.core.verdicts import FLOOR, Claim, Verdict, is_above, is_below, untestable
-from workbench_studies.demix import tables
-from workbench_studies.demix.measurements import Belief, DemixMeasurements
-from workbench_studies.demix.names import (
-    GRID,
-    PAPER,
-    READINGS,
-    Reading,
-    Variant,
-    demix_dapt,
-    dense_dapt,
-    single_expert,
-    system,
+from workbench_studies.core.study import (
+    SHAPES,
+    Case,
+    DeclaredClaim,
+    Options,
+    Test,
+    holds_on_most,
+    leads_everywhere,
+    read_study,
 )
-from workbench_studies.demix.tables import SETTLED, STABLE_AFTER, drift_of, ratios_by_seed
+from workbench_studies.core.verdicts import FLOOR, Claim, Verdict, is_above, is_below, untestable
+from workbench_studies.demix.measurements import (
+    SETTLED,
+    STABLE_AFTER,
+    Belief,
+    DemixMeasurements,
+    drift_of,
+    ratios_by_seed,
+)
+from workbench_studies.demix.names import GRID, PAPER, Reading, System, Variant, system
 
 STUDY = read_study(__file__)
 _USUALLY = 0.5
@@ -41,25 +43,12 @@ DemixCase = Case[DemixMeasurements]
 
 
 def judge(
-    measured: DemixMeasurements, reading: Reading, is_chosen: Callable[[DeclaredClaim], bool] = lambda _: True
+    measured: DemixMeasurements,
+    reading: Reading = PAPER,
+    is_chosen: Callable[[DeclaredClaim], bool] | None = None,
 ) -> list[Verdict]:
-    """The declared claims under one reading of the posterior."""
+    """Every claim of the paper under one reading of the posterior, by default its own."""
     return STUDY.judge(TESTS, {"": [case_of(measured, reading)]}, is_chosen)
-
-
-def judge_all(measured: DemixMeasurements) -> list[Verdict]:
-    """Every claim of the paper by its own reading of the posterior, those that nothing can decide last."""
-    return [*judge(measured, PAPER), *STUDY.untestable()]
-
-
-def findings_of(measured: DemixMeasurements, **more: Any) -> Row:
-    """What only this paper's findings have, with the claims on which the posterior's reading bears under every one."""
-    readings = [
-        {"reading": str(reading), **verdict.as_dict()}
-        for reading in READINGS
-        for verdict in judge(measured, reading, lambda claim: claim.is_read)
-    ]
-    return tables.findings_of(measured, readings, **more)
 
 
 def case_of(measured: DemixMeasurements, reading: Reading) -> DemixCase:
@@ -67,7 +56,8 @@ def case_of(measured: DemixMeasurements, reading: Reading) -> DemixCase:
     subject = measured.subject
     systems = {mode: system(mode, reading) for mode in get_args(Variant)}
     for novel in subject.novel:
-        systems |= {f"dense-dapt {novel}": dense_dapt(novel), f"demix-dapt {novel}": demix_dapt(novel, reading)}
+        systems[f"dense-dapt {novel}"] = System("dense-dapt", domain=novel)
+        systems[f"demix-dapt {novel}"] = system("demix-dapt", reading, novel)
     texts = {
         "training": subject.domains,
         "novel": subject.novel,
@@ -111,9 +101,9 @@ def gains_less_with_overlap(case: DemixCase, claim: Claim, _: Options) -> Verdic
 
 
 def own_expert_is_best(case: DemixCase, claim: Claim, _: Options) -> Verdict:
-    domains = case.texts["training"]
+    experts = {domain: System("alone", domain=domain) for domain in case.texts["training"]}
     pairs = (
-        (single_expert(own), [single_expert(domain) for domain in domains if domain != own], own) for own in domains
+        (expert, [other for other in experts.values() if other != expert], home) for home, expert in experts.items()
     )
     return leads_everywhere(case.measured, claim, pairs, "domains")
 

@@ -13,8 +13,7 @@ from pydantic import Field, model_validator
 
 from engine.config import PAPER_NEWEST_WEIGHT, Evidence, TrainingConfig
 from workbench.specs.base import Name
-from workbench_studies.core.sizes import Run, Size, read_sizes, read_table
-from workbench_studies.core.spec import BUDGET, Replicate
+from workbench_studies.core.spec import BUDGET, Replicate, Run, Size, read_sizes, read_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,13 +111,6 @@ class DemixRun(Run):
         """The DEMix mixture trained without a domain (–Domain, table 7)."""
         return self.mixture(f"no-{domain}")
 
-    def names(self, novel: Sequence[str], removed: Sequence[str], interleaves: bool = False) -> list[str]:
-        """Everything that is made under a name of its own; experts of a mixture are called after it."""
-        mixtures = [self.mixture(method) for method in METHODS]
-        adapted = [name(one) for one in novel for name in (self.added, self.adapted)]
-        interleaved = [self.interleaved] if interleaves else []
-        return [self.seed_model, *mixtures, *adapted, *map(self.without, removed), *interleaved]
-
 
 def own(mixture: str, domain: str) -> str:
     """A mixture's expert of a domain."""
@@ -153,21 +145,6 @@ def by_evidence(evidence: ReadEvidence) -> Reading:
     return Reading(evidence, PAPER.newest_weight)
 
 
-def single_expert(domain: str) -> System:
-    """The DEMix expert of a domain on its own (figure 2)."""
-    return System("alone", domain=domain)
-
-
-def dense_dapt(novel: str) -> System:
-    """The dense model after dense-DAPT on a novel domain."""
-    return System("dense-dapt", domain=novel)
-
-
-def demix_dapt(novel: str, reading: Reading) -> System:
-    """The mixture with the one expert more that DEMix-DAPT made for a novel domain."""
-    return system("demix-dapt", reading, novel)
-
-
 class ReplicateDemix(Replicate):
     """Judge DEMix's claims by the models and scores of this replication's jobs, and write the report."""
 
@@ -192,5 +169,9 @@ class ReplicateDemix(Replicate):
         return ["--removed", ",".join(self.removed)] if self.removed else []
 
     def names(self) -> list[str]:
-        interleaves = self.budget.interleaved_every is not None
-        return [name for run in self.runs for name in run.names(self.novel, self.removed, interleaves)]
+        made = []
+        for run in self.runs:
+            made += [run.seed_model, *map(run.mixture, METHODS)]
+            made += [name(novel) for novel in self.novel for name in (run.added, run.adapted)]
+            made += [*map(run.without, self.removed), *([run.interleaved] if self.budget.interleaved_every else [])]
+        return made

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from workbench_studies.core.findings import Findings
-from workbench_studies.core.report import Report, Rows, amount, each_seed, matrix, with_interval
-from workbench_studies.core.sizes import read_table
-from workbench_studies.core.verdicts import CONTRADICTED, REPRODUCED, UNDECIDED
-from workbench_studies.demix.names import CODE, PAPER, READINGS, WORDS
-from workbench_studies.demix.specifications import paper_models
+from workbench_studies.core.report import Report, Rows, amount, each_seed, join_names, matrix, with_interval
+from workbench_studies.core.spec import read_table
+from workbench_studies.core.verdicts import CONTRADICTED, REPRODUCED, UNDECIDED, Findings
+from workbench_studies.demix.names import CODE, PAPER, PRINTED, READINGS, WORDS
 from workbench_studies.demix.tables import NOVEL, TRAINING
 
 _DECLARED = read_table(__file__, "report")
@@ -22,15 +20,10 @@ _FITTED_MODE = "uniform"  # the fit starts from equal priors
 # our own reading ----------------------------------------------------------------------------------
 
 
-def _ours(findings: Findings, part: str) -> str:
-    """How the reading was fitted, or where it holds; empty of reports from before there was one."""
+def _ours(findings: Findings, fitted: str, unknown: str = "") -> str:
+    """What is said of the reading where it was fitted, or is not yet; empty of reports from before there was one."""
     if "calibrated" not in findings:
         return ""
-    holds = f"{where_it_holds(findings)} {_TEXTS['limit']}".strip()
-    fitted, unknown = {
-        "fit": (_TEXTS["fitted"], "Not fitted yet: it needs dev scores of two training domains at least."),
-        "limit": (holds, ""),
-    }[part]
     return fitted if findings["calibrated"]["fits"] else unknown
 
 
@@ -111,10 +104,9 @@ def _reading_rows(findings: Findings) -> Rows:
 
 
 def _model_rows(findings: Findings) -> Rows:
-    """Our models, with the paper's below them; reports from before devices were recorded lack those."""
+    """Our models, with the paper's below them."""
     rows = findings["tables"].get("2", [])
-    every = [*rows, *paper_models()]
-    return [{name: row.get(name) for name in every[-1]} for row in every] if rows else []
+    return [*rows, *PRINTED["table_2"]] if rows else []
 
 
 def _curve_rows(findings: Findings) -> Rows:
@@ -188,7 +180,7 @@ def few_tokens(findings: Findings) -> Iterator[str]:
     }
     if failed:
         methods = list(dict.fromkeys(failed.values()))
-        numbers, models = _join(map(str, failed)), _join(WORDS[method] for method in methods)
+        numbers, models = join_names(map(str, failed)), join_names(WORDS[method] for method in methods)
         crossings = " ".join(describe_crossing(findings, method) for method in methods)
         total = findings["budget"]["training_tokens"]
         each = amount(total // len(findings["domains"]))
@@ -199,20 +191,14 @@ def few_tokens(findings: Findings) -> Iterator[str]:
         )
 
 
-def _join(words: Iterable[str]) -> str:
-    """`1, 2 and 5`."""
-    *before, last = words
-    return f"{', '.join(before)} and {last}" if before else last
-
-
 REPORT = Report(
     _DECLARED,
     reasons,
     {
         "papers_reading": lambda _: PAPER,
         "codes_reading": lambda _: CODE,
-        "ours": partial(_ours, part="fit"),
-        "limit_of_ours": partial(_ours, part="limit"),
+        "ours": partial(_ours, fitted=_TEXTS["fitted"], unknown=_TEXTS["not_fitted"]),
+        "limit_of_ours": lambda findings: _ours(findings, f"{where_it_holds(findings)} {_TEXTS['limit']}".strip()),
         "crossing_dense": describe_crossing,
         "read_as_3": partial(_read_as, table="3"),
         "read_as_5": partial(_read_as, table="5"),

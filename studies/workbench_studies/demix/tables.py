@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from workbench_studies.core.calibration import comparison, fit_row
-from workbench_studies.core.findings import Row, interval_columns, num_documents, text_rows
-from workbench_studies.core.shapes import ratios_of
-from workbench_studies.demix.measurements import Belief, DemixMeasurements
+from workbench_studies.core.averages import Row, interval_columns
+from workbench_studies.core.measurements import comparison, fit_row, num_documents
+from workbench_studies.demix.claims import judge
+from workbench_studies.demix.measurements import (
+    Belief,
+    Curve,
+    DemixMeasurements,
+    SplitWords,
+    TrainedModel,
+    crossing,
+    drift_of,
+    mean_curve,
+    model_rows,
+    ratios_by_seed,
+    word_rows,
+)
 from workbench_studies.demix.names import (
     CALIBRATED,
     CODE,
@@ -24,39 +35,35 @@ from workbench_studies.demix.names import (
     WORDS,
     System,
     Variant,
-    demix_dapt,
-    dense_dapt,
-    single_expert,
     system,
 )
-from workbench_studies.demix.specifications import (
-    Curve,
-    SplitWords,
-    TrainedModel,
-    crossing,
-    mean_curve,
-    model_rows,
-    word_rows,
-)
 
-STABLE_AFTER = 50  # blocks, “usually” (§A.6)
-SETTLED = 0.05  # a mean posterior is stable when no share moves further than this
 TRAINING, NOVEL = "training domains", "novel domains"
 _DENSE, _NAIVE, _INTERLEAVED = System("dense"), System("naive"), System("interleaved")
 
 
 def findings_of(
     measured: DemixMeasurements,
-    readings: Sequence[Row],
     curves: Sequence[Curve] = (),
     models: Sequence[TrainedModel] = (),
     words: Mapping[str, SplitWords] | None = None,
 ) -> Row:
-    """What only this paper's findings have; `words` are those of each imported domain."""
+    """What only this paper's findings have, with the claims on which the posterior's reading bears under every one.
+
+    `words` are those of each imported domain.
+    """
     return {
         "removed": list(measured.subject.removed),
-        "texts": [row | {"dev documents": _num_dev_documents(measured, row["text"])} for row in text_rows(measured)],
-        "readings": readings,
+        "texts": [
+            row | {"dev documents": max((num_documents(one.documents_N) for one in beliefs), default=None)}
+            for row in measured.text_rows()
+            for beliefs in [measured.beliefs_on(row["text"])]
+        ],
+        "readings": [
+            {"reading": str(reading), **verdict.as_dict()}
+            for reading in READINGS
+            for verdict in judge(measured, reading, lambda claim: claim.is_read)
+        ],
         "calibrated": _ours(measured),
         "tables": {
             "interleaving": _by_overlap(measured),
@@ -75,11 +82,6 @@ def findings_of(
         "forgetting": list(_forgetting(measured, curves)),
         "pictures": _pictures(measured),
     }
-
-
-def _num_dev_documents(measured: DemixMeasurements, domain: str) -> int | None:
-    """The documents of the development text that posteriors were read from."""
-    return max((num_documents(one.documents_N) for one in measured.beliefs_on(domain)), default=None)
 
 
 def _ours(measured: DemixMeasurements) -> Row:
@@ -101,9 +103,6 @@ def _ours(measured: DemixMeasurements) -> Row:
         "against": against,
         "by domain": measured.by_domain(subject.everywhere, {WORDS["dense"]: _DENSE} | cached, with_role=True),
     }
-
-
-# tables -------------------------------------------------------------------------------------------
 
 
 def _averages(measured: DemixMeasurements) -> dict[str, list[Row]]:
@@ -214,8 +213,8 @@ def _adapting(measured: DemixMeasurements) -> list[Row]:
         }
         for novel in measured.subject.novel
         for method, after, before in (
-            ("dense-DAPT", dense_dapt(novel), _DENSE),
-            ("DEMix-DAPT", demix_dapt(novel, PAPER), system("cached", PAPER)),
+            ("dense-DAPT", System("dense-dapt", domain=novel), _DENSE),
+            ("DEMix-DAPT", system("demix-dapt", PAPER, novel), system("cached", PAPER)),
         )
     ]
     printed = {"target, %": PRINTED["table_13"]["novel"], "training domains, %": PRINTED["table_13"]["training"]}
@@ -244,8 +243,7 @@ def _crossing(measured: DemixMeasurements, curves: Sequence[Curve]) -> dict[str,
         method: mean_curve([curve for curve in curves if curve.system == method], measured.subject.domains)
         for method in METHODS
     }
-    results = {method: crossing(means["demix"], means[method]) for method in METHODS if method != "demix"}
-    return {method: asdict(result) if result else None for method, result in results.items()}
+    return {method: crossing(means["demix"], means[method]) for method in METHODS if method != "demix"}
 
 
 def _forgetting(measured: DemixMeasurements, curves: Sequence[Curve]) -> Iterator[Row]:
@@ -269,13 +267,6 @@ def _pictures(measured: DemixMeasurements) -> dict[str, Any]:
     }
 
 
-def ratios_by_seed(measured: DemixMeasurements) -> list[list[list[float]]]:
-    """Figure 2 in each seed: each expert's perplexity on each domain over that of the domain's own expert."""
-    domains = measured.subject.domains
-    experts = [single_expert(domain) for domain in domains]
-    return [table for seed in measured.resampled.seeds if (table := ratios_of(measured, seed, experts, domains))]
-
-
 def _posterior(beliefs: Sequence[Belief]) -> Row:
     """A domain's mean posterior, where the updating prior ends, and the course of the mean in the first seed."""
     first = beliefs[0]
@@ -286,14 +277,3 @@ def _posterior(beliefs: Sequence[Belief]) -> Row:
         "course": means_EN.round(4).tolist(),  # stored name
         "moved": [drift_of(belief) for belief in beliefs],
     }
-
-
-def drift_of(belief: Belief) -> float | None:
-    """How far any share moves from the first STABLE_AFTER blocks to as many others; None where there are too few.
-
-    Means of different blocks: a mean that is held against its own end comes close to it whatever the text is.
-    """
-    if belief.posterior_EN.shape[1] < 2 * STABLE_AFTER:
-        return None
-    first_E, next_E = (belief.posterior_EN[:, at : at + STABLE_AFTER].mean(1) for at in (0, STABLE_AFTER))
-    return float(np.abs(first_E - next_E).max())

@@ -24,21 +24,20 @@ from workbench.registry.reports import get_report
 from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
-from workbench_studies.core.compare import compare, summarize_comparison
-from workbench_studies.core.findings import Findings, cautions, summary
-from workbench_studies.core.report import format_marks, with_interval
-from workbench_studies.core.sizes import ENOUGH_DOCUMENTS, SIZE, SizeName
-from workbench_studies.core.spec import Replicate
-from workbench_studies.mode.names import roles
+from workbench_studies.core.report import compare, format_marks, summarize_comparison, with_interval
+from workbench_studies.core.spec import ENOUGH_DOCUMENTS, SIZE, Replicate, SizeName
+from workbench_studies.core.verdicts import Findings, cautions, summary
+from workbench_studies.mode.arms import roles
 from workbench_studies.papers.catalog import plan
 from workbench_studies.papers.forecast import ReplicationForecast
 from workbench_studies.papers.todays_rule import with_todays_marks
-from workbench_studies.running.stored_results import REPORT, newest_report
 from workbench_studies.running.submission import (
+    REPORT,
     find_replication,
     forecast_of,
     jobs_of,
     new_spec,
+    newest_report,
     replications,
     submit_replication,
     with_fields,
@@ -136,9 +135,9 @@ def _print_forecast(expected: ReplicationForecast) -> None:
     say(f"{expected.name}: {pluralize(expected.num_jobs, 'job')}{done}. Left: {kinds}.")
     say(f"About {duration(expected.seconds, to_minutes=True)} of computing. {expected.how}")
     say(f"About {amount(expected.disk_bytes, 'B')} of disk.")
-    if few := [f"{document.domain} (about {document.about})" for document in expected.few_documents]:
+    if few := [f"{one['domain']} (about {one['about']})" for one in expected.few_documents]:
         say(f"Novel domains with fewer than {ENOUGH_DOCUMENTS} test documents to read: {', '.join(few)}.")
-    rows = [(one.where, one.sentence, one.why) for one in expected.untestable]
+    rows = [tuple(one.values()) for one in expected.untestable]
     say(f"Not testable, as far as can be known before: {len(rows)} of {pluralize(expected.num_claims, 'claim')}.")
     print_table(["Table", "Claim", "Why"], rows, empty="Every claim can be tested.")
 
@@ -327,13 +326,13 @@ def print_comparison(first: str, second: str, as_json: bool) -> None:
         return
     rows = [
         (
-            *(one.where, one.sentence, *one.marks),
-            *(number(value, 2, signed=True) for value in (*one.values, one.moved)),
-            one.unit,
+            *(one["where"], one["sentence"], *one["marks"]),
+            *(number(value, 2, signed=True) for value in (*one["values"], one["moved"])),
+            one["unit"],
         )
-        for one in (*comparison.flipped, *(same for same in comparison.same if same.is_outside))
+        for one in (*comparison["flipped"], *(same for same in comparison["same"] if same["is_outside"]))
     ]
-    names = comparison.names
+    names = comparison["names"]
     columns = ["Table", "Claim", f"Mark in {names[0]}", f"Mark in {names[1]}", "First", "Second", "Moved", "Unit"]
     print_table(columns, rows, empty="All marks agree; every estimate is within the first report's interval.")
     say(summarize_comparison(comparison))

@@ -12,85 +12,71 @@ import typer
 from ui.cli.options import Command, InProcess, Json, Wait, keyword, naming_option, with_parameters
 from ui.cli.verbs import Column, lists
 from workbench_studies.cbtm.names import ReplicateCbtm
-from workbench_studies.core.sizes import SEEDS, SIZE, SizeName
-from workbench_studies.core.spec import Replicate
+from workbench_studies.core.spec import SEEDS, SIZE, Replicate, SizeName
 from workbench_studies.demix.names import ReplicateDemix
 from workbench_studies.mode.arms import ReplicateMode
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
+_Option = tuple[Any, Any]  # annotation and default
 _DEFAULT = " Default: {}, or as the replication was started."
-
-
-def _sentence(spec: type[Replicate], field: str) -> str:
-    return spec.model_fields[field].description or ""
-
-
-_REPORT_HELP = "Name of a replication (its newest report), id of a report, or the JSON file of one."
-_FOLDER_HELP = "Folder with train/ and novel/, one file for each domain."
+_FOLDER = "Folder with train/ and novel/, one file for each domain."
+_REPORT = "Name of a replication (its newest report), id of a report, or the JSON file of one."
 Name = Annotated[str, typer.Argument(help="Name of a replication.")]
-Folder = Annotated[str, typer.Argument(show_default=False, help=_FOLDER_HELP)]
-AllFolder = Annotated[str, typer.Argument(help=_FOLDER_HELP)]
-InSize = Annotated[SizeName | None, typer.Option("--size", help=_sentence(Replicate, "size") + _DEFAULT.format(SIZE))]
-Seeds = Annotated[int | None, typer.Option(min=1, max=20, help=_sentence(Replicate, "seeds") + _DEFAULT.format(SEEDS))]
-NewName = Annotated[str, typer.Option("--name", help=_sentence(Replicate, "name") + " Default: PAPER-SIZE.")]
-AllNames = Annotated[
-    str, typer.Option("--name", help="Start of the names, for a further corpus. Default: names PAPER-SIZE.")
-]
-Plan = Annotated[
-    bool, typer.Option("--plan", help="Start nothing; print jobs, time, disk and claims that cannot be tested.")
-]
-Domains = Annotated[list[str], naming_option("Imported training domains, instead of FOLDER.", "domain")]
-Novel = Annotated[list[str], naming_option("Imported novel domains, instead of FOLDER.", "domain")]
-Out = Annotated[
-    str,
-    typer.Option(
-        show_default=False, help="Folder that keeps the report as NAME.md, NAME.json and NAME.html, with an index."
-    ),
-]
-WithoutText = Annotated[
-    bool, typer.Option("--without-text", help="Keep no lines of the text in --out, where its licence is not known.")
-]
-Charts = Annotated[
-    bool, typer.Option("--charts/--no-charts", help="Whether --out gets NAME.html, with charts (5 MB each).")
-]
-Readme = Annotated[
-    str, typer.Option(show_default=False, help="A page whose sentences on the reports in --out are written again.")
-]
-Tasks = Annotated[str, typer.Option(show_default=False, help=_sentence(ReplicateCbtm, "tasks"))]
-Removed = Annotated[list[str], typer.Option(help=_sentence(ReplicateDemix, "removed") + " Default: the first ones.")]
-Targets = Annotated[
-    list[str], typer.Option(help=_sentence(ReplicateMode, "targets") + " Default: the second and the third.")
-]
-Retention = Annotated[
-    str, typer.Option(show_default=False, help=_sentence(ReplicateMode, "retention") + " Default: the first.")
-]
 
-_Options = Mapping[str, tuple[Any, Any]]  # annotation and default
-_TEXT: _Options = {"folder": (Folder, ""), "size": (InSize, None), "seeds": (Seeds, None), "name": (NewName, "")}
-_ALL_TEXT: _Options = {**_TEXT, "folder": (AllFolder, Parameter.empty), "name": (AllNames, "")}
-_DOMAINS: _Options = {"domains": (Domains, []), "novel": (Novel, [])}
-OWN: Mapping[str, _Options] = {  # the options that only a paper has
-    "cbtm": {"tasks": (Tasks, "")},
-    "demix": {"removed": (Removed, [])},
-    "mode": {"targets": (Targets, []), "retention": (Retention, "")},
+
+def _option(kind: Any, default: Any, help: str, *flags: str, **more: Any) -> _Option:
+    return Annotated[kind, typer.Option(*flags, help=help, **more)], default
+
+
+def _field(spec: type[Any], name: str, kind: Any, default: Any, help: str = "", **more: Any) -> _Option:
+    """The option for a field of a spec, with its description."""
+    return _option(kind, default, f"{spec.model_fields[name].description}{help}", **more)
+
+
+_TEXT: Mapping[str, _Option] = {
+    "folder": (Annotated[str, typer.Argument(show_default=False, help=_FOLDER)], ""),
+    "size": _field(Replicate, "size", SizeName | None, None, _DEFAULT.format(SIZE)),
+    "seeds": _field(Replicate, "seeds", int | None, None, _DEFAULT.format(SEEDS), min=1, max=20),
+    "name": _field(Replicate, "name", str, "", " Default: PAPER-SIZE."),
+}
+_ALL_TEXT: Mapping[str, _Option] = {
+    **_TEXT,
+    "folder": (Annotated[str, typer.Argument(help=_FOLDER)], Parameter.empty),
+    "name": _option(str, "", "Start of the names, for a further corpus. Default: names PAPER-SIZE."),
+}
+_DOMAINS: Mapping[str, _Option] = {
+    "domains": (Annotated[list[str], naming_option("Imported training domains, instead of FOLDER.", "domain")], []),
+    "novel": (Annotated[list[str], naming_option("Imported novel domains, instead of FOLDER.", "domain")], []),
+}
+OWN: Mapping[str, Mapping[str, _Option]] = {  # the options that only a paper has
+    "cbtm": {"tasks": _field(ReplicateCbtm, "tasks", str, "")},
+    "demix": {"removed": _field(ReplicateDemix, "removed", list[str], [], " Default: the first ones.")},
+    "mode": {
+        "targets": _field(ReplicateMode, "targets", list[str], [], " Default: the second and the third."),
+        "retention": _field(ReplicateMode, "retention", str, "", " Default: the first."),
+    },
 }
 _ALL_OWN = {name: option for options in OWN.values() for name, option in options.items()}
-_KEEPING: _Options = {
-    "out": (Out, ""),
-    "without_text": (WithoutText, False),
-    "charts": (Charts, True),
-    "readme": (Readme, ""),
+_KEEPING: Mapping[str, _Option] = {
+    "out": _option(str, "", "Folder that keeps the report as NAME.md, NAME.json and NAME.html, with an index."),
+    "without_text": _option(
+        bool, False, "Keep no lines of the text in --out, where its licence is not known.", "--without-text"
+    ),
+    "charts": _option(bool, True, "Whether --out gets NAME.html, with charts (5 MB each).", "--charts/--no-charts"),
+    "readme": _option(str, "", "A page whose sentences on the reports in --out are written again."),
 }
-_RUNNING: _Options = {
+_RUNNING: Mapping[str, _Option] = {
     "in_process": (InProcess, False),
     "wait": (Wait, False),
-    "as_plan": (Plan, False),
+    "as_plan": _option(
+        bool, False, "Start nothing; print jobs, time, disk and claims that cannot be tested.", "--plan"
+    ),
     "as_json": (Json, False),
 }
 
 
-def _takes(options: _Options) -> Callable[[Command], Command]:
+def _takes(options: Mapping[str, _Option]) -> Callable[[Command], Command]:
     """Gives these options to a command that takes them by keyword."""
     return lambda command: with_parameters(command, command, [keyword(name, *one) for name, one in options.items()])
 
@@ -175,8 +161,8 @@ def show(name: Name, as_json: Json = False) -> None:
 
 @app.command("compare")
 def compare_two(
-    first: Annotated[str, typer.Argument(help=_REPORT_HELP)],
-    second: Annotated[str, typer.Argument(help=_REPORT_HELP)],
+    first: Annotated[str, typer.Argument(help=_REPORT)],
+    second: Annotated[str, typer.Argument(help=_REPORT)],
     as_json: Json = False,
 ) -> None:
     """Compare two reports: whose marks differ, and by how much the estimates moved."""

@@ -22,26 +22,24 @@ from ui.widgets.notices import cannot_change, empty, example, explain_problems, 
 from ui.widgets.page_head import show_head
 from workbench.answers.cards import JobCard, ReportCard
 from workbench.errors import BadSpecError
-from workbench.formatting.chart_template import CaptionedChart
 from workbench.formatting.shell_command import shell_command
 from workbench.registry import corpora
 from workbench.registry.database import reading
 from workbench.schema.job_states import UNSUCCESSFUL
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
-from workbench_studies.core.findings import cautions, summary
-from workbench_studies.core.forest import explain_forest, forest
+from workbench_studies.core.drawing import explain_forest, forest
 from workbench_studies.core.report import claim_rows
-from workbench_studies.core.sizes import SEEDS, SizeName
-from workbench_studies.core.spec import Replicate
+from workbench_studies.core.spec import SEEDS, Replicate, SizeName
+from workbench_studies.core.verdicts import cautions, summary
 from workbench_studies.front.screens import PAGE
 from workbench_studies.papers.catalog import PAPERS, Paper, plan
 from workbench_studies.papers.report_pages import charts
-from workbench_studies.running.stored_results import newest_report
 from workbench_studies.running.submission import (
     find_replication,
     jobs_of,
     new_spec,
+    newest_report,
     replications,
     submit_replication,
 )
@@ -236,11 +234,11 @@ def _show_report(report: ReportCard) -> None:
     _offer_files(report)
     if plot := forest(findings):
         st.write(plain(explain_forest(findings)))
-        show_chart(CaptionedChart(plot.figure, plot.title, plot.words, plot.rows), "replication_forest")
+        show_chart(plot, "replication_forest")
     rows = [{name: row[name] for name in _FIRST} | dict(row) for row in claim_rows(findings["claims"])]
     show_table(rows, key="replication_claims", words="Every claim with its mark and interval")
     for name, chart in charts(findings).items():
-        show_chart(CaptionedChart(chart.figure, chart.title, chart.words, chart.rows), f"replication_{name}")
+        show_chart(chart, f"replication_{name}")
 
 
 def _offer_files(report: ReportCard) -> None:

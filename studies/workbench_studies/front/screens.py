@@ -10,7 +10,7 @@ from ui.present.pages import REPORTS, Page
 from ui.reports.report_type import Part, ReportType
 from workbench.formatting.shell_command import shell_command
 from workbench.kinds.kind import ResultLink
-from workbench_studies.core.findings import summary
+from workbench_studies.core.verdicts import summary
 
 PAGE = Page(
     str(Path(__file__).with_name("replications.py")),

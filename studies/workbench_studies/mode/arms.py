@@ -1,8 +1,13 @@
-"""The arms behind each table and figure, of a size. An arm in several groups is trained once."""
+"""The systems that a replication of MoDE compares, their names in the registry, and those of each table and figure.
+
+An arm is one model: a way to adapt the backbone, and on what. Names derive from the replication's: `NAME-s0-composed`
+is the mixture of the first seed that holds the composed model, its one expert. An arm in several groups is trained
+once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,9 +16,128 @@ from pydantic import Field, model_validator
 from engine.config import LoraConfig, TrainingConfig
 from engine.methods.mode.config import ModeConfig
 from workbench.specs.base import Name
-from workbench_studies.core.sizes import Size, read_sizes
-from workbench_studies.core.spec import BUDGET, Replicate
-from workbench_studies.mode.names import BACKBONE, Arm, ModeRun, On, runs_of
+from workbench_studies.core.spec import BUDGET, Replicate, Run, Size, read_sizes, read_table
+
+Method = Literal["backbone", "full", "lora", "mode", "frozen", "composed"]
+On = Literal["mixed", "first", "second"]  # both targets, or one of them
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One model. `frozen` and `composed` have the two experts of stage 1; only gates learn, or all."""
+
+    method: Method
+    on: On = "mixed"
+    lora: LoraConfig | None = None
+    shape: ModeConfig | None = None
+    num_parts: int = 1
+    sequences: int | None = None  # of each target; None: all of its text
+    rate: float | None = None  # None: that of the size
+    longer: int = 1  # times the steps of the size
+
+    @property
+    def key(self) -> str:
+        """The name of the arm within a run."""
+        label = (
+            self._what,
+            "" if self.on == "mixed" else self.on,
+            f"n{self.sequences}" if self.sequences else "",
+            f"rate{self.rate:g}" if self.rate else "",
+            f"x{self.longer}" if self.longer > 1 else "",
+        )
+        return "-".join(part for part in label if part)
+
+    @property
+    def _what(self) -> str:
+        if self.lora:
+            targets = "" if self.lora.targets == "attention" else f"-{self.lora.targets}"
+            return f"lora{self.lora.rank}{targets}{'-embeddings' if self.lora.embeddings else ''}"
+        if self.shape:
+            copied = "-copied" if self.shape.init == "copy" else ""
+            return f"mode{self.num_parts}-{self.shape.num_blocks}x{self.shape.expert_layers}{copied}"
+        return self.method
+
+    @property
+    def is_composed(self) -> bool:
+        """Whether it is of the two experts of stage 1."""
+        return self.method in ("frozen", "composed")
+
+    def __str__(self) -> str:
+        how = (
+            f" on {self.sequences} sequences" if self.sequences else "",
+            f" at {self.rate:g}" if self.rate else "",
+            f" with {self.longer} times the steps" if self.longer > 1 else "",
+        )
+        return self._words + "".join(how)
+
+    @property
+    def _words(self) -> str:
+        if self.lora:
+            return f"LoRA of rank {self.lora.rank}{_where(self.lora)}"
+        if self.shape and self.on == "mixed":
+            start = "copied" if self.shape.init == "copy" else "fresh"
+            return f"MoDE with {self.num_parts} {start} expert{'' if self.num_parts == 1 else 's'}"
+        if self.shape:
+            return f"MoDE of {self.shape.num_blocks} × {self.shape.expert_layers} layers"
+        return _WORDS[self.method]
+
+
+def _where(lora: LoraConfig) -> str:
+    """The layers that are adapted besides attention."""
+    if lora.targets == "ffn":
+        return f" in FFNs {'and embeddings ' if lora.embeddings else ''}alone"
+    more = [*(["FFNs"] if lora.targets == "all" else []), *(["embeddings"] if lora.embeddings else [])]
+    return f" in {' and '.join(more)}, too" if more else ""
+
+
+_WORDS: dict[Method, str] = {
+    "backbone": "the backbone",
+    "full": "full fine-tuning",
+    "frozen": "MoDE with 2 frozen experts",
+    "composed": "MoDE with 2 trained experts",
+}
+BACKBONE = Arm("backbone")
+
+
+@dataclass(frozen=True)
+class ModeRun(Run):
+    """One seed: names of what it makes, and which seed's backbone it adapts: None is its own."""
+
+    backbone_seed: int | None = None
+
+    @property
+    def of_backbone(self) -> ModeRun:
+        """The run that makes the backbone of this one."""
+        seed = self.seed if self.backbone_seed is None else self.backbone_seed
+        return self if seed == self.seed else ModeRun(self.name, seed)
+
+    @property
+    def backbone(self) -> str:
+        """The trained backbone: a mixture of one dense model, and the seed model that is its copy."""
+        return self.of_backbone.mixture(BACKBONE)
+
+    def mixture(self, arm: Arm) -> str:
+        return f"{self.seed_model}-{arm.key}"
+
+    def expert(self, arm: Arm, targets: Sequence[str]) -> str:
+        """The name of an arm's model."""
+        own = {"backbone": "dense", "full": "dense", "lora": "mixed", "frozen": "composed", "composed": "composed"}
+        domains = targets_of(arm, targets)
+        mode = domains[0] if len(domains) == 1 else "mixed"
+        mixture = self.backbone if arm == BACKBONE else self.mixture(arm)
+        return f"{mixture}/{own.get(arm.method, mode)}"
+
+
+def roles(domains: Sequence[str], targets: Sequence[str] = (), retention: str = "") -> dict[str, Any]:
+    """What is adapted to, and what must be retained: unless named, the first domain, and as targets the next two."""
+    retained = retention or next((domain for domain in domains if domain not in targets), "")
+    others = [domain for domain in domains if domain != retained]
+    return {"targets": list(targets) or others[:2], "retention": retained}
+
+
+def targets_of(arm: Arm, targets: Sequence[str]) -> list[str]:
+    """The targets that an arm is trained on."""
+    return {"mixed": list(targets), "first": [targets[0]], "second": [targets[1]]}[arm.on]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,128 +167,92 @@ class ModeSize(Size):
 SIZES = read_sizes(__file__, ModeSize)
 
 
+PAPER = read_table(__file__, "paper")
 Cell = tuple[int, int]  # blocks, and layers of the expert in each
+TABLE_3: Mapping[Cell, Sequence[float]] = {
+    (int(blocks), int(layers)): row for (blocks, _, layers), row in PAPER["table_3"].items()
+}
 Group = Literal["table 1", "steps", "rates", "table 2", "table 3", "figure 3", "figure 5"]
 STAGE_1: tuple[On, ...] = ("first", "second")
-_SEARCHED: tuple[str, ...] = ("full", "lora", "one")
 
 
-def table_1(size: ModeSize) -> dict[str, Arm]:
-    """Its rows, all trained on both targets at last."""
-    return {
-        "full": Arm("full"),
-        "lora": Arm("lora", lora=size.lora),
-        "one": Arm("mode", shape=size.mode),
-        "two": Arm("mode", shape=size.mode, num_parts=2),
-        "frozen": Arm("frozen"),
-        "composed": Arm("composed"),
-    }
+class Arms:
+    """Every arm of a size but the backbone, by table and figure."""
 
+    def __init__(self, size: ModeSize) -> None:
+        def lora(**changes: Any) -> Arm:
+            return Arm("lora", on="second", lora=replace(size.lora, **changes))
 
-def single(size: ModeSize, on: On) -> Arm:
-    """The expert of stage 1 on one target."""
-    return Arm("mode", on=on, shape=size.mode)
+        def mode(**changes: Any) -> Arm:
+            return Arm("mode", on="second", shape=replace(size.mode, **changes))
 
+        self.singles = {on: Arm("mode", on=on, shape=size.mode) for on in STAGE_1}  # the experts of stage 1
+        self.table_1 = {  # its rows, all trained on both targets at last
+            "full": Arm("full"),
+            "lora": Arm("lora", lora=size.lora),
+            "one": Arm("mode", shape=size.mode),
+            "two": Arm("mode", shape=size.mode, num_parts=2),
+            "frozen": Arm("frozen"),
+            "composed": Arm("composed"),
+        }
+        # one expert that starts as a copy of the backbone's layers, as the workbench's own do
+        self.copied = Arm("mode", shape=replace(size.mode, init="copy"))
+        # what is compared with the composed model, with as many steps as it and its experts had together
+        self.longer = {row: replace(self.table_1[row], longer=size.longer) for row in ("full", "lora", "two")}
+        own = size.training.peak_rate
+        rates = {rate: None if rate == own else rate for rate in sorted({*size.rates, own})}
+        self.by_rate = {  # methods without a first stage
+            row: {rate: replace(self.table_1[row], rate=given) for rate, given in rates.items()}
+            for row in ("full", "lora", "one")
+        }
+        scale = size.lora.alpha / size.lora.rank  # of the change, alike for every rank
+        ranks = sorted({*size.ranks, size.lora.rank})
+        self.by_rank = {rank: lora(rank=rank, alpha=scale * rank) for rank in ranks}  # table 2
+        self.in_more_layers = {  # table 2: feed-forward networks, token vectors, or both are changed as well
+            "ffn": lora(targets="all"),
+            "embeddings": lora(embeddings=True),
+            "both": lora(targets="all", embeddings=True),
+        }
+        self.by_shape = {cell: mode(num_blocks=cell[0], expert_layers=cell[1]) for cell in size.grid}  # table 3
+        layers = sorted({*size.layers, size.mode.expert_layers})
+        self.by_layers = {layer: mode(expert_layers=layer) for layer in layers}  # figure 3, in the same blocks
+        self.by_sequences = {"lora": _on(lora(), size.sequences), "mode": _on(mode(), size.sequences)}  # figure 3
+        self.by_mixture = {  # figure 5; the baselines on the fewest and on all
+            row: _on(arm, size.mixed_sequences if arm.is_composed else size.mixed_sequences[:1])
+            for row, arm in self.table_1.items()
+            if row != "one"
+        }
 
-def copied(size: ModeSize) -> Arm:
-    """One expert on both targets that starts as a copy of the backbone's layers, as the workbench's own do."""
-    return Arm("mode", shape=replace(size.mode, init="copy"))
+    @property
+    def groups(self) -> Mapping[Group, list[Arm]]:
+        """Every arm once, in the first group that needs it; the most telling ones come first."""
 
+        def flatten(nested: Mapping[str, Mapping[Any, Arm]]) -> list[Arm]:
+            return [arm for of in nested.values() for arm in of.values()]
 
-def longer(size: ModeSize) -> dict[str, Arm]:
-    """What is compared with the composed model, with as many steps as it and its experts had together."""
-    rows = table_1(size)
-    return {row: replace(rows[row], longer=size.longer) for row in ("full", "lora", "two")}
+        groups: dict[Group, list[Arm]] = {
+            "table 1": [*self.singles.values(), *self.table_1.values(), self.copied],
+            "steps": list(self.longer.values()),
+            "rates": flatten(self.by_rate),
+            "table 2": [*self.by_rank.values(), *self.in_more_layers.values()],
+            "table 3": list(self.by_shape.values()),
+            "figure 3": [*self.by_layers.values(), *flatten(self.by_sequences)],
+            "figure 5": flatten(self.by_mixture),
+        }
+        first: dict[Arm, Group] = {}
+        for group, arms in groups.items():
+            for arm in arms:
+                first.setdefault(arm, group)
+        return {group: [arm for arm, of in first.items() if of == group] for group in groups}
 
-
-def by_rate(size: ModeSize) -> dict[str, dict[float, Arm]]:
-    """Methods without a first stage at several rates, the lowest first; one of these is the size's own."""
-    rows, own = table_1(size), size.training.peak_rate
-    rates = sorted({*size.rates, own})
-    return {row: {rate: replace(rows[row], rate=None if rate == own else rate) for rate in rates} for row in _SEARCHED}
-
-
-def by_rank(size: ModeSize) -> dict[int, Arm]:
-    """Table 2: on the second target, the change scaled alike for every rank."""
-    scale = size.lora.alpha / size.lora.rank
-    shapes = {rank: replace(size.lora, rank=rank, alpha=scale * rank) for rank in sorted({*size.ranks, size.lora.rank})}
-    return {rank: Arm("lora", on="second", lora=shape) for rank, shape in shapes.items()}
-
-
-def in_more_layers(size: ModeSize) -> dict[str, Arm]:
-    """Table 2: feed-forward networks, token vectors, or both are changed as well."""
-    changes: dict[str, dict[str, Any]] = {"ffn": {"targets": "all"}, "embeddings": {"embeddings": True}}
-    changes["both"] = changes["ffn"] | changes["embeddings"]
-    return {name: Arm("lora", on="second", lora=replace(size.lora, **change)) for name, change in changes.items()}
-
-
-def by_shape(size: ModeSize) -> dict[Cell, Arm]:
-    """Table 3: on the second target, by blocks and by the expert's layers in each."""
-    return {
-        cell: Arm("mode", on="second", shape=replace(size.mode, num_blocks=cell[0], expert_layers=cell[1]))
-        for cell in size.grid
-    }
-
-
-def by_layers(size: ModeSize) -> dict[int, Arm]:
-    """Figure 3: experts of more layers in each of the same blocks."""
-    layers = sorted({*size.layers, size.mode.expert_layers})
-    return {layer: Arm("mode", on="second", shape=replace(size.mode, expert_layers=layer)) for layer in layers}
-
-
-def by_sequences(size: ModeSize) -> dict[str, dict[int | None, Arm]]:
-    """Figure 3: on so many sequences of the second target; None is all, and comes last."""
-    arms: dict[str, Arm] = {
-        "lora": Arm("lora", on="second", lora=size.lora),
-        "mode": single(size, "second"),
-    }
-    return {method: _on(arm, size.sequences) for method, arm in arms.items()}
-
-
-def by_mixture(size: ModeSize) -> dict[str, dict[int | None, Arm]]:
-    """Figure 5: on so many sequences of each target; the baselines on the fewest and on all."""
-    return {
-        row: _on(arm, size.mixed_sequences if row in ("frozen", "composed") else size.mixed_sequences[:1])
-        for row, arm in table_1(size).items()
-        if row != "one"
-    }
+    @property
+    def every(self) -> list[Arm]:
+        return [arm for group in self.groups.values() for arm in group]
 
 
 def _on(arm: Arm, amounts: tuple[int, ...]) -> dict[int | None, Arm]:
+    """An arm on so many sequences of each of its targets; None is all, and comes last."""
     return {amount: replace(arm, sequences=amount) for amount in (*amounts, None)}
-
-
-def groups_of(size: ModeSize) -> Mapping[Group, list[Arm]]:
-    """Every arm once, in the first group that needs it; the most telling ones come first."""
-    text: dict[Group, list[Arm]] = {
-        "table 1": [*(single(size, on) for on in STAGE_1), *table_1(size).values(), copied(size)],
-        "steps": list(longer(size).values()),
-        "rates": [arm for of_row in by_rate(size).values() for arm in of_row.values()],
-        "table 2": [*by_rank(size).values(), *in_more_layers(size).values()],
-        "table 3": list(by_shape(size).values()),
-        "figure 3": [
-            *by_layers(size).values(),
-            *(arm for of_method in by_sequences(size).values() for arm in of_method.values()),
-        ],
-        "figure 5": [arm for of_row in by_mixture(size).values() for arm in of_row.values()],
-    }
-    first: dict[Arm, Group] = {}
-    for group, arms in text.items():
-        for arm in arms:
-            first.setdefault(arm, group)
-    return {group: [arm for arm, of in first.items() if of == group] for group in text}
-
-
-def seeds_of(size: ModeSize, group: Group, seeds: int) -> int:
-    """How many of the seeds train a group's arms: all of those that table 1 and equal steps are about."""
-    if group in ("table 1", "steps") or size.ablation_seeds is None:
-        return seeds
-    return min(seeds, size.ablation_seeds)
-
-
-def arms_of(size: ModeSize) -> list[Arm]:
-    """Every arm of a size but the backbone."""
-    return [arm for group in groups_of(size).values() for arm in group]
 
 
 class ReplicateMode(Replicate):
@@ -203,14 +291,17 @@ class ReplicateMode(Replicate):
 
     @property
     def runs(self) -> list[ModeRun]:
-        return runs_of(self.name, self.seeds, shared_backbone=self.budget.shared_backbone)
+        backbone = 0 if self.budget.shared_backbone else None  # of all seeds that of the first
+        return [ModeRun(self.name, seed, backbone) for seed in range(self.seeds)]
 
     @property
     def arms(self) -> list[Arm]:
-        return [BACKBONE, *arms_of(self.budget)]
+        return [BACKBONE, *Arms(self.budget).every]
 
     def own_options(self) -> list[str]:
         return ["--targets", ",".join(self.targets), "--retention", self.retention]
 
     def names(self) -> list[str]:
-        return [name for run in self.runs for name in run.names(arms_of(self.budget))]
+        backbones = [run for run in self.runs if run.of_backbone == run]
+        made = [run.mixture(arm) for run in self.runs for arm in Arms(self.budget).every]
+        return [*(name for run in backbones for name in (run.seed_model, run.backbone)), *made]

@@ -9,11 +9,11 @@ from typing import Any
 import plotly.graph_objects as go
 
 from workbench.formatting.number_format import label
-from workbench_studies.core.drawing import Chart, Draw, Rows, add_lines, colour, figure, group_rows
-from workbench_studies.core.findings import Findings
-from workbench_studies.mode.names import Arm
-from workbench_studies.mode.report import describe_leader
-from workbench_studies.mode.tables import ALL, on
+from workbench_studies.core.drawing import Chart, Drawn, Rows, add_lines, colour, figure, group_rows
+from workbench_studies.core.report import join_names
+from workbench_studies.core.verdicts import Findings
+from workbench_studies.mode.arms import Arm
+from workbench_studies.mode.report import ALL, describe_leader, on
 
 _ACCURACY = "next-token accuracy, %"
 _SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")
@@ -21,49 +21,40 @@ _SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", 
 _BELOW = {"orientation": "h", "y": -0.25, "yanchor": "top", "x": 0}
 
 
-def _methods(findings: Findings) -> Chart | None:
+def _methods(findings: Findings, rows: Rows) -> Drawn:
     """Learning vs. forgetting: up and to the right is better."""
     first, second, kept = (on(one) for one in (*findings["targets"], findings["retention"]))
-    rows = _rows_with(findings, "1", first, second, kept)
-    if not rows:
-        return None
     drawn = figure(f"mean of both targets: {_ACCURACY}", f"{label(findings['retention'])}: {_ACCURACY}", height=560)
     for row, look in zip(rows, _looks(range(len(rows)), 12), strict=True):
         mean = (row[first] + row[second]) / 2
         drawn.add_scatter(x=[mean], y=[row[kept]], name=label(row["model"]), mode="markers", marker=look["marker"])
-    return Chart(drawn.update_layout(legend=_BELOW), describe_leader(findings), rows)
+    return drawn.update_layout(legend=_BELOW), describe_leader(findings), rows
 
 
-def _parameters(findings: Findings) -> Chart | None:
+def _parameter_rows(findings: Findings) -> Rows:
+    return [row for row in _rows_with(findings, "parameters", on(findings["targets"][1])) if row["parameters added"]]
+
+
+def _parameters(findings: Findings, rows: Rows) -> Drawn:
     target = findings["targets"][1]
-    rows = _rows_with(findings, "parameters", on(target))
-    rows = [row for row in rows if row["parameters added"]]
-    if not rows:
-        return None
     drawn = _lines(rows, "parameters added", on(target), "method", f"{label(target)}: {_ACCURACY}")
     drawn.update_xaxes(type="log", tickvals=_TICKS, tickformat="~s")
     best = max(rows, key=lambda row: row[on(target)])
-    return Chart(drawn, f"The best on {target} is {best['model']}: {best[on(target)]:.2f} %", rows)
+    return drawn, f"The best on {target} is {best['model']}: {best[on(target)]:.2f} %", rows
 
 
 _TICKS = [digit * 10**power for power in range(2, 13) for digit in (1, 2, 5)]  # parameters
 
 
-def _sequences(findings: Findings) -> Chart | None:
+def _sequences(findings: Findings, rows: Rows) -> Drawn:
     target = findings["targets"][1]
-    rows = _rows_with(findings, "sequences", on(target))
-    if not rows:
-        return None
     drawn = _lines(rows, "sequences", on(target), "method", f"{label(target)}: {_ACCURACY}")
     _set_amounts(drawn, {row["sequences"] for row in rows}, f"training sequences of {label(target)}")
     data = {(row["method"], row["sequences"]): row[on(target)] for row in rows}
-    return Chart(drawn, _who_leads(data, "MoDE", "LoRA", "training sequences"), rows)
+    return drawn, _who_leads(data, "MoDE", "LoRA", "training sequences"), rows
 
 
-def _mixture(findings: Findings) -> Chart | None:
-    rows = _rows_with(findings, "mixture", "average")
-    if not rows:
-        return None
+def _mixture(findings: Findings, rows: Rows) -> Drawn:
     in_table_1, amounts = [row["model"] for row in findings["tables"]["1"]], {row["sequences of each"] for row in rows}
     drawn = _lines(rows, "sequences of each", "average", "model", f"average {_ACCURACY}", in_table_1)
     _set_amounts(drawn, amounts, "mixed training sequences of each target")
@@ -71,7 +62,7 @@ def _mixture(findings: Findings) -> Chart | None:
     drawn.for_each_trace(lambda line: line.update(line_dash="dot" if len(line.x) < len(amounts) else "solid"))
     data = {(row["model"], row["sequences of each"]): row["average"] for row in rows}
     title = _who_leads(data, str(Arm("frozen")), str(Arm("composed")), "mixed sequences of each target")
-    return Chart(drawn, title, rows)
+    return drawn, title, rows
 
 
 def _rows_with(findings: Findings, table: str, *columns: str) -> Rows:
@@ -92,12 +83,7 @@ def _who_leads(data: Mapping[tuple[str, str], float], one: str, other: str, unit
         return f"{one} is above {other} with every number of {unit}"
     if not ahead:
         return f"{one} is {lag} {other} with {each} number of {unit}"
-    return f"With {_join(ahead)} {unit} {one} is above {other}, with {_join(rest)} {lag}"
-
-
-def _join(amounts: list[str]) -> str:
-    *most, last = amounts
-    return f"{', '.join(most)} and {last}" if most else last
+    return f"With {join_names(ahead)} {unit} {one} is above {other}, with {join_names(rest)} {lag}"
 
 
 def _set_amounts(drawn: go.Figure, amounts: Iterable[str], title: str) -> None:
@@ -129,9 +115,9 @@ def _looks(places: Iterable[int], size: int) -> list[dict[str, Any]]:
     ]
 
 
-CHARTS: Mapping[str, Draw] = {
-    "methods": _methods,
-    "parameters": _parameters,
-    "sequences": _sequences,
-    "mixture": _mixture,
+CHARTS: Mapping[str, Chart] = {
+    "methods": (lambda of: _rows_with(of, "1", *map(on, (*of["targets"], of["retention"]))), _methods),
+    "parameters": (_parameter_rows, _parameters),
+    "sequences": (lambda of: _rows_with(of, "sequences", on(of["targets"][1])), _sequences),
+    "mixture": (lambda of: _rows_with(of, "mixture", "average"), _mixture),
 }

@@ -1,25 +1,90 @@
-"""How MoDE's claims are judged: which model has more accuracy than which other; the unit is percentage points."""
+"""How MoDE's claims are judged, from stored losses and hits: which model has more accuracy than which other.
+
+Every arm is a single model, so nothing is mixed. An arm whose scores are not there yet is left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from workbench_studies.core.averages import Averages
-from workbench_studies.core.shapes import has_more, lead_grows, systems_of
-from workbench_studies.core.study import Case, Options, Test, read_study
-from workbench_studies.core.verdicts import (
-    Claim,
-    Verdict,
-    is_above,
-    is_within,
-    on_the_floor,
-    untestable,
-)
-from workbench_studies.mode import arms
-from workbench_studies.mode.measurements import ModeMeasurements
-from workbench_studies.mode.names import Arm
-from workbench_studies.mode.tables import TABLE_3
+from workbench_studies.core.averages import Averages, Hits, Place
+from workbench_studies.core.measurements import Measurements, ScoredText, Scores
+from workbench_studies.core.study import Case, Options, Test, has_more, lead_grows, read_study, systems_of
+from workbench_studies.core.verdicts import NEAR_CHANCE, Claim, Verdict, is_above, is_within, on_the_floor, untestable
+from workbench_studies.mode.arms import BACKBONE, TABLE_3, Arm, Arms, ModeSize, ReplicateMode, targets_of
+
+_ROUNDING = 1e-9  # between means of the same accuracies over different numbers of seeds
+
+
+@dataclass
+class ModeMeasurements(Measurements):
+    """With which tokens were hit, and the parameters of seed models and experts, by name. Averages are in %."""
+
+    subject: ReplicateMode
+    hits: dict[Place, Hits] = field(default_factory=dict)
+    num_parameters: dict[str, int] = field(default_factory=dict)
+    unit = "percentage points"
+    scale = 100.0
+
+    @cached_property
+    def averages(self) -> Averages:
+        """The accuracies, which claims compare here."""
+        return Averages(self.hits)
+
+    def value_of(self, system: Hashable, domains: Sequence[str]) -> float | None:
+        """The average without its interval; `value` is a perplexity."""
+        result = self.average(system, domains)
+        return result.value if result else None
+
+    def parameters_of(self, arm: Arm) -> int | None:
+        """The number of parameters that an arm trained, in the first seed that has it."""
+        is_complete = arm.method in ("backbone", "full")
+        names = [run.backbone if is_complete else run.expert(arm, self.subject.targets) for run in self.subject.runs]
+        return next((result for name in names if (result := self.num_parameters.get(name))), None)
+
+    def measure(self, scores: Scores) -> Iterator[str]:
+        """Adds what the scores give; says after each seed and text where it is."""
+        for run in self.subject.runs:
+            for domain in self.subject.everywhere:
+                text = ScoredText(self, run, domain, scores)
+                for arm in self.subject.arms:
+                    expert = run.expert(arm, self.subject.targets)
+                    text.keep(arm, text.one(expert))
+                    if (hits := text.hits(expert)) is not None:
+                        self.hits[arm, run.seed, domain] = hits
+                yield f"seed {run.seed}, {domain}"
+
+    def floor(self, systems: Sequence[Arm], domains: Sequence[str]) -> str:
+        """Why a comparison of these arms would not be a result; empty where it is one.
+
+        An arm is as good as untrained if it did not end above the untouched backbone on what it was trained on.
+        Averages near that of a guess among all tokens say nothing if that of every arm is.
+        """
+        if untrained := next(filter(None, map(self._as_untrained, systems)), ""):
+            return untrained
+        values = [100 * one for arm in systems if (one := self.averages.value(arm, domains)) is not None]
+        chance = 100 / self.subject.budget.vocab_size
+        if values and max(values) <= chance + NEAR_CHANCE:
+            listed = " and ".join(f"{value:.1f}" for value in values)
+            return f"{listed} % are within {NEAR_CHANCE:g} points of a guess among all tokens ({chance:.2f} %)."
+        return ""
+
+    def _as_untrained(self, arm: Arm) -> str:
+        """That an arm is not above the untouched backbone on its own text; empty if it is, or is not known.
+
+        Early stopping restores the best weights, which may be those of the start: such an arm is the backbone itself.
+        """
+        trained = targets_of(arm, self.subject.targets)
+        own, untouched = (self.averages.value(one, trained) for one in (arm, BACKBONE))
+        if own is None or untouched is None or own > untouched + _ROUNDING:
+            return ""
+        is_same = own >= untouched - _ROUNDING
+        words = "did not leave the untouched backbone" if is_same else "ended below the untouched backbone"
+        return f"{arm} {words} on {' and '.join(trained)} ({100 * own:.2f} against {100 * untouched:.2f} %)."
+
 
 STUDY = read_study(__file__)
 ModeCase = Case[ModeMeasurements]
@@ -28,7 +93,7 @@ _FIGURE = "in the figure, without numbers"
 
 def judge(measured: ModeMeasurements) -> list[Verdict]:
     """Every claim of the paper."""
-    return [*STUDY.judge(TESTS, _cases(measured)), *STUDY.untestable()]
+    return STUDY.judge(TESTS, _cases(measured))
 
 
 # what the names in claims stand for ---------------------------------------------------------------
@@ -36,7 +101,8 @@ def judge(measured: ModeMeasurements) -> list[Verdict]:
 
 def _cases(measured: ModeMeasurements) -> Mapping[str, list[ModeCase]]:
     subject, size = measured.subject, measured.subject.budget
-    ranks, cells, systems = sorted(arms.by_rank(size)), arms.by_shape(size), _systems_of(size)
+    arms = Arms(size)
+    ranks, cells, systems = sorted(arms.by_rank), arms.by_shape, _systems_of(size)
     texts = {
         "first": subject.targets[:1],
         "second": subject.targets[1:],
@@ -69,25 +135,26 @@ def _cases(measured: ModeMeasurements) -> Mapping[str, list[ModeCase]]:
     return {"": [main], "lower rank": [main] if ranks[0] < size.lora.rank else [], "shape": shapes}
 
 
-def _systems_of(size: arms.ModeSize) -> dict[str, Any]:
+def _systems_of(size: ModeSize) -> dict[str, Any]:
     """Arms by their names in claims, and groups of them whose best ones are compared."""
-    by_rank, by_layers = arms.by_rank(size), arms.by_layers(size)
-    smallest, *_, largest = sorted(arms.by_shape(size).items(), key=lambda one: one[0][0] * one[0][1])
+    arms = Arms(size)
+    by_rank, by_layers = arms.by_rank, arms.by_layers
+    smallest, *_, largest = sorted(arms.by_shape.items(), key=lambda one: one[0][0] * one[0][1])
     amounts = {"fewest": size.sequences[0], "before": size.sequences[-1], "all": None}
     return {
-        **arms.table_1(size),
-        **{f"longer {row}": arm for row, arm in arms.longer(size).items()},
+        **arms.table_1,
+        **{f"longer {row}": arm for row, arm in arms.longer.items()},
         "own rank": by_rank[size.lora.rank],
         "largest rank": by_rank[max(by_rank)],
         "least rank": by_rank[min(by_rank)],
-        **arms.in_more_layers(size),
+        **arms.in_more_layers,
         "largest": largest[1],
         "smallest": smallest[1],
         "most layers": by_layers[max(by_layers)],
         "least layers": by_layers[min(by_layers)],
-        **{f"{name} {method}": of[n] for method, of in arms.by_sequences(size).items() for name, n in amounts.items()},
-        **{f"fewest mixed {row}": of[size.mixed_sequences[0]] for row, of in arms.by_mixture(size).items()},
-        **{f"rates of {row}": {f"{rate:g}": arm for rate, arm in of.items()} for row, of in arms.by_rate(size).items()},
+        **{f"{name} {method}": of[n] for method, of in arms.by_sequences.items() for name, n in amounts.items()},
+        **{f"fewest mixed {row}": of[size.mixed_sequences[0]] for row, of in arms.by_mixture.items()},
+        **{f"rates of {row}": {f"{rate:g}": arm for rate, arm in of.items()} for row, of in arms.by_rate.items()},
         "layers": {str(arm): arm for arm in by_layers.values()},
         "ranks": {str(arm): arm for arm in by_rank.values()},
     }
@@ -98,14 +165,11 @@ def _stand_ins(theirs: tuple[int, int], ours: tuple[int, int]) -> str:
     return "" if ours == theirs else f"; here {ours[0]} and {ours[1]} stand in for them"
 
 
-# tests --------------------------------------------------------------------------------------------
-
-
 def is_alike(case: ModeCase, claim: Claim, options: Options) -> Verdict:
     """Two models differ by less than a border, whichever way."""
     measured, (other, arm, domains) = case.measured, systems_of(case, options)
-    shown = {"ours": measured.against(arm, other, domains), "unit": measured.unit}
-    verdict = is_within(claim, measured.difference(arm, other, domains), options["border"], **shown)
+    difference, ours = measured.difference(arm, other, domains), measured.against(arm, other, domains)
+    verdict = is_within(claim, difference, options["border"], ours=ours, unit=measured.unit)
     return on_the_floor(verdict, measured.floor([arm, other], domains))
 
 

@@ -5,8 +5,9 @@ A further paper is a folder next to `demix`, `cbtm` and `mode`, a kind of job th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from workbench.job_records.preconditions import kind_of
@@ -17,25 +18,53 @@ from workbench_studies.cbtm import report as cbtm_report
 from workbench_studies.cbtm import tables as cbtm_tables
 from workbench_studies.cbtm.measurements import CbtmMeasurements
 from workbench_studies.cbtm.names import SIZES as CBTM_SIZES
-from workbench_studies.core.findings import Circumstances, Findings, Row, common_findings
+from workbench_studies.core.averages import Row
 from workbench_studies.core.report import Report, count_seeds
-from workbench_studies.core.sizes import Size, SizeName
-from workbench_studies.core.spec import Replicate
+from workbench_studies.core.spec import Replicate, Size, SizeName
 from workbench_studies.core.study import Study
-from workbench_studies.core.verdicts import Verdict
+from workbench_studies.core.verdicts import MARKS, Findings, Verdict
 from workbench_studies.demix import claims as demix
 from workbench_studies.demix import report as demix_report
+from workbench_studies.demix import tables as demix_tables
 from workbench_studies.demix.measurements import DemixMeasurements
 from workbench_studies.demix.names import SIZES as DEMIX_SIZES
 from workbench_studies.mode import claims as mode
 from workbench_studies.mode import report as mode_report
-from workbench_studies.mode import tables as mode_tables
 from workbench_studies.mode.arms import SIZES as MODE_SIZES
-from workbench_studies.mode.measurements import ModeMeasurements
-from workbench_studies.mode.names import roles
+from workbench_studies.mode.arms import roles
+from workbench_studies.mode.claims import ModeMeasurements
 from workbench_studies.papers.cbtm_plan import steps as cbtm_steps
 from workbench_studies.papers.demix_plan import steps as demix_steps
 from workbench_studies.papers.mode_plan import steps as mode_steps
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """One job of a replication: its title, final state and duration."""
+
+    title: str
+    kind: str
+    state: str
+    seconds: float | None  # of its last attempt
+    tokens: int | None = None  # of a training
+    is_own: bool = True  # submitted by this replication, not by an earlier one
+    writes_report: bool = False
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """The machine, versions, budget and jobs of a replication."""
+
+    paper: str
+    machine: str
+    versions: Mapping[str, str]
+    size: str
+    budget: Mapping[str, Any]
+    jobs: Sequence[JobFacts]
+    corpus: str = ""  # what its text is called
+    date: str = ""  # when it was written: `2026-01-31`
+    command: str = ""  # runs it again
+    samples: Sequence[Mapping[str, Any]] = ()  # the size of each domain, and some lines of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +92,21 @@ class Paper:
 
     def findings(self, measured: Any, circumstances: Circumstances, **more: Any) -> Row:
         """The findings behind a report, as JSON for its page and other programs."""
-        common = common_findings(measured, self.judge(measured), circumstances, self.study)
-        return {**common, **self.tables(measured, **more)}
+        subject, verdicts = measured.subject, self.judge(measured)
+        claims = [verdict.as_dict() for verdict in verdicts]
+        counted = Counter(claim["mark"] for claim in claims)
+        return {
+            **asdict(circumstances),
+            "name": subject.name,
+            "seeds": subject.seeds,
+            "domains": list(subject.domains),
+            "novel": list(subject.novel),
+            "texts": measured.text_rows(),
+            "claims": claims,
+            "sentences": self.study.list_sentences(verdicts),
+            "marks": {mark: counted[mark] for mark in MARKS},
+            **self.tables(measured, **more),
+        }
 
     def report_title(self, findings: Findings) -> str:
         """The title of a report."""
@@ -79,8 +121,8 @@ DEMIX = Paper(
     steps=demix_steps,
     measurements=DemixMeasurements,
     study=demix.STUDY,
-    judge=demix.judge_all,
-    tables=demix.findings_of,
+    judge=demix.judge,
+    tables=demix_tables.findings_of,
     report=demix_report.REPORT,
     defaults=lambda budget, domains: {"removed": list(domains)[: budget.retrained_domains]},
     ours=demix_report.where_it_holds,
@@ -107,7 +149,7 @@ MODE = Paper(
     measurements=ModeMeasurements,
     study=mode.STUDY,
     judge=mode.judge,
-    tables=mode_tables.findings_of,
+    tables=mode_report.findings_of,
     report=mode_report.REPORT,
     defaults=lambda _budget, domains: roles(domains),
     roles="Of the training domains, the first is what must be retained, the next two are adapted to, and the backbone "

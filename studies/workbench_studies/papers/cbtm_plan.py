@@ -28,9 +28,8 @@ from workbench_studies.cbtm.names import (
     ReplicateCbtm,
     SmallerRun,
     shared,
-    smaller_arms,
 )
-from workbench_studies.papers.plan_steps import fresh_seed, imports_and_seeds, plan_step, scoring
+from workbench_studies.core.spec import fresh_seed, imports_and_seeds, plan_step, scoring
 
 TASKS = "tasks"  # the key of a seed's few-shot classification
 
@@ -59,8 +58,10 @@ def steps(spec: ReplicateCbtm) -> Iterator[PlanStep]:
     if size.smaller:
         for run in spec.runs[: size.extra_seeds]:
             yield from _train_smaller(spec, run.smaller, size.smaller)
-    for run in spec.runs if spec.tasks else ():
-        yield _classification(spec, run)
+    for run in spec.runs if spec.tasks else ():  # few-shot: the arm of the ablations, Dense and the seed model (§5)
+        others, mixture = [*run.experts(DENSE, spec.domains), run.seed_expert], run.mixture(spec.main)
+        job = Classify(mixture=mixture, path=spec.tasks, experts=others)
+        yield plan_step(run, TASKS, job, f"classify by {mixture}")
 
 
 def _train_seed(spec: ReplicateCbtm, run: CbtmRun) -> PlanStep:
@@ -130,12 +131,12 @@ def _average(spec: ReplicateCbtm, run: CbtmRun) -> Iterator[PlanStep]:
 
 def _upcycle(spec: ReplicateCbtm, run: CbtmRun, moe: MoeConfig) -> Iterator[PlanStep]:
     """Figure 12: a mixture of experts of the seed model, on Dense's text at both budgets, and their scores."""
-    seed = MakeSeed(name=run.copied_seed, source="expert", expert=run.seed_expert)
+    seed = MakeSeed(name=run.seed_mixture, source="expert", expert=run.seed_expert)
     yield plan_step(run, "copied seed", seed, f"make a seed model of {run.seed_expert}")
     for arm, share in ((DENSE, 1.0), (DENSE_AT_LESS, spec.budget.less)):
         job = TrainJoint(
             name=run.moe(arm),
-            seed_model=run.copied_seed,
+            seed_model=run.seed_mixture,
             domains=run.domains(arm, spec.domains),
             method="moe",
             training=replace(shared(spec.budget.training, 1, share), seed=run.seed),
@@ -150,13 +151,6 @@ def _train_smaller(spec: ReplicateCbtm, run: SmallerRun, shape: ModelConfig) -> 
     """Figures 7 and 11: a smaller seed model, and its arms on the same clusters, with their scores."""
     yield fresh_seed(spec, run, shape)
     yield _train_seed(spec, run)
-    for arm in smaller_arms(spec.budget):
+    for arm in spec.smaller_arms:
         yield from _models(spec, run, arm)
         yield scoring(spec, run, run.mixture(arm), spec.everywhere, arm.key)
-
-
-def _classification(spec: ReplicateCbtm, run: CbtmRun) -> PlanStep:
-    """Few-shot classification by the arm of the ablations, by Dense and by the seed model (§5)."""
-    others, mixture = [*run.experts(DENSE, spec.domains), run.seed_expert], run.mixture(spec.main)
-    job = Classify(mixture=mixture, path=spec.tasks, experts=others)
-    return plan_step(run, TASKS, job, f"classify by {mixture}")

@@ -14,8 +14,8 @@ from workbench.kinds.analysis import MeasureOverlap
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.requests import PlanStep
+from workbench_studies.core.spec import imports_and_seeds, plan_step, scoring
 from workbench_studies.demix.names import METHODS, DemixRun, ReplicateDemix
-from workbench_studies.papers.plan_steps import imports_and_seeds, plan_step, scoring
 
 
 def steps(spec: ReplicateDemix) -> Iterator[PlanStep]:

@@ -8,11 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench_studies.core.findings import Findings, cautions
-from workbench_studies.core.forest import MARKS_IN_ORDER, look_of
-from workbench_studies.core.report import claim_name, count_seeds, describe_setting, format_marks, with_interval
-from workbench_studies.core.sizes import SMOKE, TOO_SHORT
-from workbench_studies.papers.catalog import DEMIX, PAPERS
+from workbench_studies.core.report import (
+    claim_name,
+    count_seeds,
+    describe_setting,
+    format_marks,
+    join_names,
+    with_interval,
+)
+from workbench_studies.core.spec import SMOKE, TOO_SHORT
+from workbench_studies.core.verdicts import MARKS, Findings, cautions
+from workbench_studies.papers.catalog import DEMIX, PAPERS, paper_of
 from workbench_studies.papers.report_pages import markdown, page
 from workbench_studies.papers.todays_rule import with_todays_marks
 
@@ -55,7 +61,7 @@ def write_again(folder: Path, readme: Path | None = None) -> None:
     for markers, written in (
         (INDEX, index(reports)),
         (RESULTS, results(reports, _without_numbers(folder))),
-        (IN_SHORT, in_short(reports)),
+        (IN_SHORT, "\n\n".join("\n".join(in_short(report)) for report in reports)),
     ):
         text = between(text, markers, written)
     own.write_text(text, encoding="utf-8")
@@ -101,42 +107,32 @@ def index(reports: Sequence[Findings]) -> str:
     for report in sorted(reports, key=lambda report: str(report["date"])):
         newest[report["paper"], report["corpus"], report["size"]] = report
     rows = [
-        f"| {PAPERS[one['paper']].title} | {one['corpus']} | {one['size']} | {count_seeds(one)} | {one['date']} | "
-        f"{' | '.join(map(str, counts(one).values()))} | [report]({one['name']}.md), [numbers]({one['name']}.json) |"
+        f"| {paper_of(one).title} | {one['corpus']} | {one['size']} | {count_seeds(one)} | {one['date']} | "
+        f"{' | '.join(map(str, one['marks'].values()))} | [report]({one['name']}.md), [numbers]({one['name']}.json) |"
         for one in reports
         if newest[one["paper"], one["corpus"], one["size"]] is one
     ]
-    heads = ["paper", "corpus", "size", "seeds", "date", *MARKS_IN_ORDER, "files"]
+    heads = ["paper", "corpus", "size", "seeds", "date", *MARKS, "files"]
     return "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *rows])
-
-
-def counts(findings: Findings) -> Mapping[str, int]:
-    """The number of claims with each mark."""
-    words = [look_of(claim).words for claim in findings["claims"]]
-    return {mark: words.count(mark) for mark in MARKS_IN_ORDER}
 
 
 def results_in_short(reports: Sequence[Findings], folder: str) -> str:
     """The README's sentences on the reports in a folder: the marks of each that tells something, and what was tried."""
-    shown = [one for one in reports if one["size"] != SMOKE]
-    telling = [one for one in shown if one["size"] not in TOO_SHORT]
-    if not shown:
+    if not (shown := [one for one in reports if one["size"] != SMOKE]):
         return _NONE
-    sentences = [f"- {_sentence(report, folder)}" for report in telling]
+    sentences = [f"- {_sentence(report, folder)}" for report in shown if report["size"] not in TOO_SHORT]
     return "\n".join([*sentences, "", f"{_describe_corpora(shown)} {_IMPLIED}"])
 
 
 def results(reports: Sequence[Findings], without_numbers: Sequence[str] = ()) -> str:
     """Where the main claims of each paper hold, and which reports of the folder are not counted."""
-    shown = [report for report in reports if report["size"] != SMOKE]
-    telling = [one for one in shown if one["size"] not in TOO_SHORT]
-    if not shown:
+    if not (shown := [report for report in reports if report["size"] != SMOKE]):
         return _NONE
-    lines = []
+    telling, lines = [one for one in shown if one["size"] not in TOO_SHORT], []
     if holding := where_they_hold(telling):
         lines += ["What the papers are known for, and where it holds:", "", *(f"- {one}" for one in holding)]
     if tried := [one for one in shown if one not in telling]:
-        links = ", ".join(f"[{PAPERS[one['paper']].title} on {place_of(one)}]({one['name']}.md)" for one in tried)
+        links = ", ".join(f"[{paper_of(one).title} on {place_of(one)}]({one['name']}.md)" for one in tried)
         lines += ["", f"{_TOO_SHORT} {links}.{_range_by_seed(tried)}"]
     if without_numbers:
         links = ", ".join(f"[{name}]({name}.md)" for name in without_numbers)
@@ -154,14 +150,10 @@ _TOO_SHORT = "Not counted here, since trainings of this size are too short to te
 
 def _range_by_seed(reports: Sequence[Findings]) -> str:
     """How far the seeds of DEMix's first claim lie apart, as a sentence; empty without."""
-    claims = [
-        claim
-        for report in reports
-        if report["paper"] == DEMIX.name
-        for claim in report["claims"][:1]
-        if claim["by_seed"]
+    claims = [claim for report in reports if report["paper"] == DEMIX.name for claim in report["claims"][:1]]
+    ranges = [
+        f"from {min(values):+.1f} to {max(values):+.1f} {one['unit']}" for one in claims if (values := one["by_seed"])
     ]
-    ranges = [f"from {min(one['by_seed']):+.1f} to {max(one['by_seed']):+.1f} {one['unit']}" for one in claims]
     return f" DEMix less Dense on the training domains is {', '.join(ranges)}, by the seed." if ranges else ""
 
 
@@ -169,7 +161,7 @@ def _describe_corpora(reports: Sequence[Findings]) -> str:
     """`Tried on: DEMix 2 corpora (books, news); MoDE 1 corpus (books).`"""
     by_paper: dict[str, set[str]] = {}
     for report in reports:
-        by_paper.setdefault(PAPERS[report["paper"]].title, set()).add(str(report["corpus"]))
+        by_paper.setdefault(paper_of(report).title, set()).add(str(report["corpus"]))
     words = [
         f"{title} {len(corpora)} {'corpus' if len(corpora) == 1 else 'corpora'} ({', '.join(sorted(corpora))})"
         for title, corpora in by_paper.items()
@@ -179,8 +171,8 @@ def _describe_corpora(reports: Sequence[Findings]) -> str:
 
 def _sentence(findings: Findings, folder: str) -> str:
     """`[DEMix](…) on books (tiny, 2 seeds): of 33 claims 17 reproduced, 5 contradicted, ….`"""
-    numbers = ", ".join(f"{number} {mark}" for mark, number in counts(findings).items() if number)
-    link = f"[{PAPERS[findings['paper']].title}]({folder}/{findings['name']}.md)"
+    numbers = ", ".join(f"{number} {mark}" for mark, number in findings["marks"].items() if number)
+    link = f"[{paper_of(findings).title}]({folder}/{findings['name']}.md)"
     counted = f"{link} on {place_of(findings)}: of {len(findings['claims'])} claims {numbers}."
     return " ".join([counted, *cautions(findings), describe_model(findings)])
 
@@ -198,28 +190,24 @@ def where_they_hold(reports: Sequence[Findings]) -> list[str]:
     marks: dict[tuple[str, str], dict[str, list[str]]] = {}
     for report in reports:
         for claim in main_claims(report):
-            by_mark = marks.setdefault((PAPERS[report["paper"]].title, claim["sentence"]), {})
+            by_mark = marks.setdefault((paper_of(report).title, claim["sentence"]), {})
             mark = ", ".join(filter(None, (format_marks(claim), claim.get("setting"))))
             by_mark.setdefault(mark, []).append(place_of(report))
     return [
-        f"{title}: {sentence}: {'; '.join(f'{mark} on {_join_names(places)}' for mark, places in by_mark.items())}."
+        f"{title}: {sentence}: {'; '.join(f'{mark} on {join_names(places)}' for mark, places in by_mark.items())}."
         for (title, sentence), by_mark in marks.items()
     ]
 
 
 def main_claims(findings: Findings) -> list[Mapping[str, Any]]:
     """The claims of a report that its paper is known for, in the order of the report."""
-    study = PAPERS[findings["paper"]].study
+    study = paper_of(findings).study
     return [claim for claim in findings["claims"] if (declared := study.find_claim(claim)) and declared.is_main]
 
 
-def in_short(reports: Sequence[Findings]) -> str:
-    """Each report in a paragraph: its models and text, its main claims with their numbers, and what is ours."""
-    return "\n\n".join("\n".join(_report(report)) for report in reports)
-
-
-def _report(findings: Findings) -> Iterator[str]:
-    paper = PAPERS[findings["paper"]]
+def in_short(findings: Findings) -> Iterator[str]:
+    """The lines on a report: its models and text, its main claims with their numbers, and what is ours."""
+    paper = paper_of(findings)
     training, novel = (", ".join(findings[role]) for role in ("domains", "novel"))
     texts = f"Training domains: {training}. Novel ones: {novel}."
     yield f"**{paper.title} on {place_of(findings)}.** {describe_model(findings)} {texts}"
@@ -235,12 +223,10 @@ def _report(findings: Findings) -> Iterator[str]:
 
 def _other_reading(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
     """The numbers of a claim as the released code reads the posterior."""
-    other = list(claim.get("by_evidence", {}))[1:]
-    for row in findings.get("readings", ()):
-        if other and row["reading"].startswith(other[0]) and claim_name(row) == claim_name(claim):
-            numbers = "; ".join(filter(None, (row["ours"], with_interval(row))))
-            yield f"With {row['reading']}: {numbers}."
-            return
+    for other in list(claim.get("by_evidence", {}))[1:2]:
+        rows = [row for row in findings.get("readings", ()) if row["reading"].startswith(other)]
+        for row in [row for row in rows if claim_name(row) == claim_name(claim)][:1]:
+            yield f"With {row['reading']}: {'; '.join(filter(None, (row['ours'], with_interval(row))))}."
 
 
 def describe_model(findings: Findings) -> str:
@@ -248,7 +234,3 @@ def describe_model(findings: Findings) -> str:
     shape, tokens = findings["budget"]["shape"], findings["budget"].get("training_tokens")
     named = {"layers": shape.get("num_layers"), "width": shape.get("width"), "tokens each": tokens}
     return f"Models: {', '.join(f'{name} {number:,}' for name, number in named.items() if number)}."
-
-
-def _join_names(places: Sequence[str]) -> str:
-    return places[0] if len(places) == 1 else f"{', '.join(places[:-1])} and {places[-1]}"

@@ -16,11 +16,11 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.mode import ComposeMode, TrainMode
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.specs.requests import PlanStep
-from workbench_studies.mode.arms import STAGE_1, ModeSize, ReplicateMode, groups_of, seeds_of, single
-from workbench_studies.mode.names import BACKBONE, Arm, ModeRun, targets_of
-from workbench_studies.papers.plan_steps import imports_and_seeds, plan_step, scoring
+from workbench_studies.core.spec import imports_and_seeds, plan_step, scoring
+from workbench_studies.mode.arms import BACKBONE, Arm, Arms, ModeRun, ModeSize, ReplicateMode, targets_of
 
 _EVALUATIONS = 10
+_OF_ALL_SEEDS = ("table 1", "steps")  # what is in neither may be trained in the first seeds only
 
 
 def steps(spec: ReplicateMode) -> Iterator[PlanStep]:
@@ -29,8 +29,8 @@ def steps(spec: ReplicateMode) -> Iterator[PlanStep]:
     yield from imports_and_seeds(spec, runs_of_backbones)
     for run in runs_of_backbones:
         yield from _backbone(spec, run)
-    for group, arms in groups_of(spec.budget).items():
-        for run in spec.runs[: seeds_of(spec.budget, group, spec.seeds)]:
+    for group, arms in Arms(spec.budget).groups.items():
+        for run in spec.runs[: None if group in _OF_ALL_SEEDS else spec.budget.ablation_seeds]:
             for arm in arms:
                 yield plan_step(run, arm.key, _training(spec, run, arm), f"train {run.mixture(arm)}")
             if arms:  # table 1 is scored everywhere, other groups on the targets and on what is retained
@@ -57,7 +57,7 @@ def _training(spec: ReplicateMode, run: ModeRun, arm: Arm) -> TrainJoint | Train
     """The training of an arm from the backbone, or from the experts of stage 1."""
     name, domains, training = run.mixture(arm), targets_of(arm, spec.targets), _settings(spec.budget, run, arm)
     if arm.is_composed:
-        experts = [run.expert(single(spec.budget, target), spec.targets) for target in STAGE_1]
+        experts = [run.expert(single, spec.targets) for single in Arms(spec.budget).singles.values()]
         frozen = arm.method == "frozen"
         return ComposeMode(name=name, experts=experts, domains=domains, frozen=frozen, training=training)
     if arm.shape:

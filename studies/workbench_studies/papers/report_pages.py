@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
@@ -13,19 +13,25 @@ from typing import Any
 
 from jinja2 import Environment
 
-from workbench_studies.core.drawing import Chart
-from workbench_studies.core.findings import Findings
-from workbench_studies.core.forest import FOREST, explain_forest, forest, forest_text, look_of
-from workbench_studies.core.report import Cell, Rows, Section, format_cell
+from workbench.formatting.chart_template import CaptionedChart
+from workbench_studies.core.drawing import FOREST, Chart, explain_forest, forest, forest_text, look_of
+from workbench_studies.core.report import Section, format_cell
+from workbench_studies.core.verdicts import Findings
 from workbench_studies.papers.catalog import paper_of
 
-CLAIMS = "Claims"  # the title of their section
+CLAIMS = "Claims"  # the title of their section, whose rows lead to the section of their table or figure
+QUOTED = "line "  # begins the names of columns with quoted text
 
 
 def outline(findings: Findings) -> list[Section]:
     """The summary, the plot of all claims, the paper's own sections, the text, and how to rerun and cite it."""
     summary, *rest = paper_of(findings).report.sections(findings)
-    linked = [_with_links(section, rest) if section.title == CLAIMS else section for section in rest]
+    own = [
+        replace(section, rows=[{"no.": str(number), **row} for number, row in enumerate(section.rows, 1)])
+        if section.title == CLAIMS
+        else section
+        for section in rest
+    ]
     words, plot = list(summary.words), []
     if findings.get("date"):  # which the first reports do not have
         versions = ", ".join(f"{name} {number}" for name, number in findings["versions"].items())
@@ -33,7 +39,7 @@ def outline(findings: Findings) -> list[Section]:
     if forest(findings) is not None:
         text = forest_text(findings["claims"])
         plot = [Section("All claims in one picture", (explain_forest(findings),), chart=FOREST, text=text)]
-    return [Section(summary.title, tuple(words)), *plot, *linked, *_text(findings), *_again(findings)]
+    return [Section(summary.title, tuple(words)), *plot, *own, *_text(findings), *_again(findings)]
 
 
 def anchor(title: str) -> str:
@@ -42,17 +48,6 @@ def anchor(title: str) -> str:
 
 
 # from a claim to its chart ------------------------------------------------------------------------
-
-
-def _with_links(section: Section, sections: Sequence[Section]) -> Section:
-    """The table of claims with the number of each, and with a link to the section of its table or figure."""
-    rows = [
-        {"no.": Cell(str(number), anchor=f"claim-{number}")}
-        | dict(row)
-        | {"where": Cell(str(row["where"]), link=section_of(str(row["where"]), sections))}
-        for number, row in enumerate(section.rows, 1)
-    ]
-    return Section(section.title, section.words, rows)
 
 
 def section_of(where: str, sections: Sequence[Section]) -> str:
@@ -88,10 +83,7 @@ def _text(findings: Findings) -> Iterator[Section]:
             "documents": sample["documents"],
             "MB": sample["bytes"] / 1e6,
         }
-        | {
-            f"line {number}": Cell(line, is_quoted=True)
-            for number, line in enumerate([*sample["lines"], "", "", ""][: 3 * has_lines], 1)
-        }
+        | {f"{QUOTED}{number}": line for number, line in enumerate([*sample["lines"], "", "", ""][: 3 * has_lines], 1)}
         for sample in samples
     ]
     yield Section("Text", (about,), rows)
@@ -127,81 +119,63 @@ def _differences(name: str, then: Any, now: Any) -> Iterator[tuple[str, Any, Any
         yield name, then, now
 
 
-# as Markdown --------------------------------------------------------------------------------------
+# as Markdown, and as an HTML page that opens without a network: Plotly's script is embedded ---------------------------
 
 
 def markdown(findings: Findings) -> str:
     """The full report as Markdown."""
-    parts, sections = [f"# {paper_of(findings).report_title(findings)}"], outline(findings)
-    for section in sections:
-        if section.title == CLAIMS:
-            links = [f"- [{one.title}](#{anchor(one.title)})" for one in sections]
-            parts += ["## Contents", "\n".join(links)]
-        parts += [f"## {section.title}", *section.words]
-        parts += [f"```text\n{section.text}\n```"] if section.text else []
-        parts += [_markdown_table(section.rows)] if section.rows else []
-    return "\n\n".join(parts) + "\n"
+    return _render("report.md.jinja", findings, cell=_markdown_cell)
 
 
-def _markdown_table(rows: Rows) -> str:
-    names = list(rows[0])
-    lines = ["| " + " | ".join(map(_cell, names)) + " |", "|" + "---|" * len(names)]
-    return "\n".join(lines + ["| " + " | ".join(_link_cell(row.get(name)) for name in names) + " |" for row in rows])
+def _render(template: str, findings: Findings, **more: Any) -> str:
+    """The report by a template next to this module; in HTML every text is escaped."""
+    source = Path(__file__).with_name(template).read_text(encoding="utf-8")
+    environment = Environment(autoescape=template.endswith("html"), keep_trailing_newline=True)
+    return environment.from_string(source).render(
+        title=paper_of(findings).report_title(findings),
+        sections=outline(findings),
+        claims=CLAIMS,
+        quoted=QUOTED,
+        anchor=anchor,
+        section_of=section_of,
+        **more,
+    )
 
 
-def _link_cell(value: object) -> str:
-    """A cell with its link; quoted text can end neither its quotes nor its cell, nor become a link."""
-    text = _cell(format_cell(value))
-    if not isinstance(value, Cell) or not value.text:
-        return text
-    if value.is_quoted:
-        quoted = value.text
-        for old, new in (("`", "'"), ("](", "] ("), ("|", "¦"), ("\n", " ")):
-            quoted = quoted.replace(old, new)
-        return f"`{quoted}`"
-    return f"[{text}](#{anchor(value.link)})" if value.link else text
+def _markdown_cell(value: object, link: str = "", *, is_quoted: bool = False) -> str:
+    """A cell with its link, that cannot end its row or begin a tag; quoted text also cannot become a link."""
+    text = format_cell(value)
+    escapes = [("`", "'"), ("](", "] ("), ("|", "¦")] if is_quoted else [("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;")]
+    for old, new in (*escapes, ("\n", " ")):
+        text = text.replace(old, new)
+    return f"`{text}`" if is_quoted else f"[{text}](#{anchor(link)})" if link else text
 
 
-def _cell(text: str) -> str:
-    """Text that cannot end its cell or begin a tag."""
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
-
-
-# as an HTML page that opens without a network: Plotly's script is embedded ------------------------
-
-
-def charts(findings: Findings) -> dict[str, Chart]:
+def charts(findings: Findings) -> dict[str, CaptionedChart]:
     """Every chart with data, by name."""
     words = paper_of(findings).report.declared["charts"]
-    draws = import_module(f"workbench_studies.{findings['paper']}.charts").CHARTS
-    drawn = {name: draw(findings) for name, draw in draws.items()}
-    return {name: replace(chart, words=words[name]) for name, chart in drawn.items() if chart is not None}
+    known: Mapping[str, Chart] = import_module(f"workbench_studies.{findings['paper']}.charts").CHARTS
+    drawn = {name: draw(findings, data) for name, (select, draw) in known.items() if (data := select(findings))}
+    return {name: CaptionedChart(chart, title, words[name], rows) for name, (chart, title, rows) in drawn.items()}
 
 
 def page(findings: Findings) -> str:
-    """The full report as HTML, by the template `report.html`; every text is escaped."""
+    """The full report as HTML."""
     from plotly.io import to_html
     from plotly.offline import get_plotlyjs
 
     drawn, plot = charts(findings), forest(findings)
     drawn |= {FOREST: plot} if plot else {}
     options: dict[str, Any] = {"include_plotlyjs": False, "full_html": False, "config": {"displaylogo": False}}
-    source = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
-    return (
-        Environment(autoescape=True, keep_trailing_newline=True)
-        .from_string(source)
-        .render(
-            title=paper_of(findings).report_title(findings),
-            script=get_plotlyjs(),
-            sections=outline(findings),
-            claims=CLAIMS,
-            charts=drawn,
-            figure=lambda name: to_html(drawn[name].figure, div_id=f"chart-{name}", **options),
-            paragraph=_paragraph,
-            anchor=anchor,
-            format_cell=format_cell,
-            look_of=look_of,
-        )
+    return _render(
+        "report.html",
+        findings,
+        script=get_plotlyjs(),
+        charts=drawn,
+        figure=lambda name: to_html(drawn[name].figure, div_id=f"chart-{name}", **options),
+        paragraph=_paragraph,
+        format_cell=format_cell,
+        look_of=look_of,
     )
 
 

@@ -10,34 +10,22 @@ claim is found.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf, isclose
 from typing import Any
 
 from engine.statistics.estimates import Estimate
 from workbench_studies.core.averages import CORRELATION, SHARE
-from workbench_studies.core.calibration import side_of
+from workbench_studies.core.measurements import side_of
 from workbench_studies.core.report import claim_name
 from workbench_studies.core.study import Study
-from workbench_studies.core.verdicts import (
-    IMPLIED,
-    MARKS,
-    REPRODUCED,
-    WEAKER,
-    Claim,
-    Verdict,
-    is_above,
-    is_below,
-    is_within,
-    todays_mark,
-)
+from workbench_studies.core.verdicts import IMPLIED, MARKS, REPRODUCED, WEAKER, Claim, judge, todays_mark
 from workbench_studies.demix.names import READ_AS_PAPER
 from workbench_studies.papers.catalog import paper_of
 
 Row = Mapping[str, Any]
 SAME = 0.02  # of half the interval: numbers that are nearer than this are the same
 _BOUNDS = {"of the domains": SHARE, "r over": CORRELATION}  # by how a unit starts
-_JUDGES: Mapping[str, Callable[..., Verdict]] = {"below": is_below, "above": is_above, "within": is_within}
 _ADAPTED = "The claims of table 6, figure 6, §6.2 and table 13 are about models that were"
 
 
@@ -50,13 +38,25 @@ def with_todays_marks(findings: Row) -> dict[str, Any]:
     notes = _describe_changes([*stored, *readings], [*claims, *read])
     claims, read = mark_implied(paper_of(findings).study, claims, read)
     setting = adapting_rate(findings.get("budget", {}))
-    claims = [_with_setting(_with_readings(claim, read), setting) for claim in claims]
+    claims = [_with_readings(claim, read) for claim in claims]
+    if setting:
+        adapted = [claim["where"] in _ADAPTED_PLACES and claim.get("value") is not None for claim in claims]
+        claims = [{**one, "setting": setting} if is_so else one for one, is_so in zip(claims, adapted, strict=True)]
     counts = Counter(claim["mark"] for claim in claims)
     result = {**findings, "claims": claims, "marks": {mark: counts[mark] for mark in MARKS}}
     if "readings" in findings:
         result["readings"] = read
     if "sentences" in findings:
-        result["sentences"] = [_with_marks(sentence, claims) for sentence in findings["sentences"]]
+        today = {claim_name(claim): claim["mark"] for claim in claims}
+        result["sentences"] = [
+            {
+                **sentence,
+                "judged_by": [
+                    {**one, "mark": today.get(claim_name(one), one["mark"])} for one in sentence["judged_by"]
+                ],
+            }
+            for sentence in findings["sentences"]
+        ]
     if "calibrated" in findings:
         against = [_compare_again(row) for row in findings["calibrated"].get("against", ())]
         result["calibrated"] = {**findings["calibrated"], "against": against}
@@ -78,7 +78,7 @@ def _judge_again(row: Row) -> Row:
         return row
     claim = Claim(row["where"], row["sentence"], row["paper"], row.get("weaker", ""))
     options = {} if row["side"] == "within" else {"num_domains": row["num_domains"]}
-    judged = _JUDGES[row["side"]](claim, wide, row["border"], **options).as_dict()
+    judged = judge(row["side"], claim, wide, row["border"], **options).as_dict()
     return {**row, **{name: judged[name] for name in ("low", "high", "mark", "why", "is_undecided")}}
 
 
@@ -121,7 +121,8 @@ def evidence_of(reading: str) -> str:
 
 def _mark_rows(study: Study, rows: Sequence[Row], evidence: str, others: Sequence[Row]) -> Iterator[Row]:
     holding = [row for row in (*others, *rows) if row["mark"] in (REPRODUCED, WEAKER)]
-    held, before = {study.id_of(row) for row in holding}, [row for row in others if row in holding]
+    held = {declared.id for row in holding if (declared := study.find_claim(row))}
+    before = [row for row in others if row in holding]
     for row in rows:
         if row not in holding:
             yield row
@@ -168,17 +169,6 @@ def _with_readings(claim: Row, read: Sequence[Row]) -> Row:
     if read and not both and claim["where"] in READ_AS_PAPER:
         both = {evidence_of(read[0]["reading"]): claim["mark"]}
     return {**claim, "by_evidence": both} if both and claim["value"] is not None else claim
-
-
-def _with_setting(claim: Row, setting: str) -> Row:
-    is_of_it = setting and claim.get("value") is not None and claim["where"] in _ADAPTED_PLACES
-    return {**claim, "setting": setting} if is_of_it else claim
-
-
-def _with_marks(sentence: Row, claims: Sequence[Row]) -> Row:
-    marks = {claim_name(claim): claim["mark"] for claim in claims}
-    judged_by = [{**claim, "mark": marks.get(claim_name(claim), claim["mark"])} for claim in sentence["judged_by"]]
-    return {**sentence, "judged_by": judged_by}
 
 
 def _compare_again(row: Row) -> Row:

@@ -6,7 +6,7 @@ Nothing is trained or scored here.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, product
@@ -35,21 +35,17 @@ from workbench.store.artifacts import register_artifact
 from workbench.store.storage import Storage
 from workbench_studies.cbtm.measurements import CbtmMeasurements, Grouping
 from workbench_studies.cbtm.names import MOE, ReplicateCbtm
-from workbench_studies.core.findings import Circumstances, JobFacts, summary
 from workbench_studies.core.measurements import Scores, Stored
-from workbench_studies.core.spec import Replicate
-from workbench_studies.demix.measurements import DemixMeasurements
-from workbench_studies.demix.names import METHODS, ReplicateDemix
-from workbench_studies.demix.specifications import Curve, TrainedModel
-from workbench_studies.mode.arms import ReplicateMode
-from workbench_studies.mode.measurements import ModeMeasurements
-from workbench_studies.papers.catalog import PAPERS, paper_of, plan
+from workbench_studies.core.spec import Replicate, tokens_of_update, tokens_per_step
+from workbench_studies.core.verdicts import summary
+from workbench_studies.demix.measurements import Curve, DemixMeasurements, TrainedModel
+from workbench_studies.demix.names import METHODS
+from workbench_studies.mode.claims import ModeMeasurements
+from workbench_studies.papers.catalog import PAPERS, Circumstances, JobFacts, paper_of, plan
 from workbench_studies.papers.cbtm_plan import TASKS
-from workbench_studies.papers.plan_steps import tokens_of_update, tokens_per_step
 from workbench_studies.papers.report_pages import markdown, page
 from workbench_studies.papers.todays_rule import with_todays_marks
-from workbench_studies.running.stored_results import REPORT, StoredClusters, StoredResults
-from workbench_studies.running.submission import jobs_of
+from workbench_studies.running.submission import REPORT, StoredClusters, StoredResults, jobs_of
 
 Texts = Mapping[str, Path]  # the folders of documents by domain
 
@@ -64,24 +60,29 @@ def run(work: Work, spec: Replicate) -> Generator[Event, None, Register]:
         planned = [(step, cards.get(step.key)) for step in plan(full_report)]
         submitted = [(step, card) for step, card in planned if card]
         results = StoredResults(session, work.storage, spec.budget, submitted)
-        inputs = _INPUTS[spec.paper](results, spec, measured)
-        names = sorted({domain for _, domain, _ in inputs.scores} | inputs.sources)
+        inputs = _INPUTS[spec.paper](results, measured)
+        sources = {name for clusters in inputs.clusterings.values() for name in clusters.sources}
+        names = sorted({domain for _, domain, _ in inputs.scores} | sources)
         files = {name: domain_files(session, work.storage, name) for name in names}
         samples = [_sample(session, work.storage, name) for name in (*spec.domains, *spec.novel)]
     texts = {name: file.documents() for name, file in files.items()}
-    for stored in (*inputs.scores.values(), *inputs.others):
+    for stored in (*inputs.scores.values(), *inputs.distances):
         stored.kept.check()  # raises DamagedFileError if it has changed
-    scores = with_wholes(inputs.scores, texts)
-    for done, text in enumerate(inputs.measure(scores, texts), 1):
-        yield Progress(done, spec.seeds * inputs.num_texts, "texts", f"reading stored scores: {text}")
+    for key, clusters in inputs.clusterings.items():
+        measured.groupings[key] = _grouping(clusters, texts)
+    num_texts = spec.seeds * (len(spec.everywhere) + inputs.num_homes)
+    for done, text in enumerate(measured.measure(with_wholes(inputs.scores, texts)), 1):
+        yield Progress(done, num_texts, "texts", f"reading stored scores: {text}")
     yield Progress(1, 2, "parts", "judging the claims")
     values = {**asdict(spec.budget), "block_size": spec.budget.block_size}
+    trainings = {name: (getattr(spec.budget, name), number) for name, number in inputs.trainings.items()}
+    tokens = {f"{name}_tokens": one.max_steps * tokens_of_update(one, num) for name, (one, num) in trainings.items()}
     circumstances = Circumstances(
         spec.paper,
         device_name(work.settings.device),
         versions(),
         spec.size,
-        {**{name: values[name] for name in (*_BUDGET, *inputs.budget)}, **inputs.tokens},
+        {**{name: values[name] for name in (*_BUDGET, *inputs.budget)}, **tokens},
         [_facts(step, card) for step, card in planned],
         corpus=spec.corpus,
         date=datetime.now(UTC).date().isoformat(),
@@ -121,86 +122,66 @@ class _Inputs:
     """What a paper's measurements are made of."""
 
     scores: Scores
-    num_texts: int  # of each seed
-    measure: Callable[[Scores, Texts], Iterator[str]]
     budget: Sequence[str]  # the fields of its size that other papers do not have
-    tokens: Mapping[str, int]  # of its trainings
-    others: Sequence[Stored] = ()
-    sources: set[str] = field(default_factory=set)  # further domains whose documents are needed
+    trainings: Mapping[str, int]  # the fields of its size that are trainings, and how many domains each reads
+    distances: Sequence[Stored] = ()
+    clusterings: Mapping[tuple[int, str], StoredClusters] = field(default_factory=dict)  # by seed and name in the run
+    num_homes: int = 0  # texts of each seed that are clusters
     more: Mapping[str, Any] = field(default_factory=dict)  # what the findings have besides measurements
 
 
-def _demix_inputs(results: StoredResults, spec: ReplicateDemix, measured: DemixMeasurements) -> _Inputs:
-    size, made = spec.budget, results.num_parameters()
+def _demix_inputs(results: StoredResults, measured: DemixMeasurements) -> _Inputs:
+    spec = measured.subject
     compared = {run.mixture(method) for run in spec.runs for method in METHODS}
-    curves = [_curve(results, compared, step, card.id) for step, card in results.submitted]
-    models = [_model(compared, step, card, made) for step, card in results.submitted]
     if overlap := results.reports("overlap").get("overlap"):
         pairs = product(overlap["domains"], repeat=2)
         measured.overlap = dict(zip(pairs, map(float, chain(*overlap["overlap"])), strict=True))
     return _Inputs(
         results.scores(spec.everywhere),
-        len(spec.everywhere),
-        lambda scores, _: measured.measure(scores),
         ("adapting",),
-        {
-            "adapting_tokens": size.adapting.max_steps * tokens_of_update(size.adapting, 1),
-            "training_tokens": size.training.max_steps * tokens_of_update(size.training, len(spec.domains)),
-        },
-        more={
-            "curves": [curve for curve in curves if curve],
-            "models": [model for model in models if model],
-            "words": results.word_counts(spec.everywhere),
-        },
+        {"adapting": 1, "training": len(spec.domains)},
+        more={**_trainings(results, compared), "words": results.word_counts(spec.everywhere)},
     )
 
 
-def _model(compared: set[str], step: PlanStep, card: JobCard, num_parameters: Mapping[str, int]) -> TrainedModel | None:
-    """The model that a joint training made for comparison; None for other jobs, and until it is done."""
-    match step.spec:
-        case TrainJoint(name=name, method=method, training=training, seed_model=seed) if name in compared:
-            names = [seed, *step.spec.experts]
-            if all(one in num_parameters for one in names):
-                own, *experts = (num_parameters[one] for one in names)
-                speed, devices = card.result.get("throughput", {}), card.result.get("devices")
-                return TrainedModel(method, training.seed, own, tuple(experts), speed, devices)
-    return None
+def _trainings(results: StoredResults, compared: set[str]) -> dict[str, list[Any]]:
+    """The curves of trainings, and what the joint ones made for comparison; of jobs that are done."""
+    curves, models, made = [], [], results.num_parameters()
+    for step, card in results.submitted:
+        match step.spec:
+            case TrainJoint(name=name, method=method, training=training, seed_model=seed) if name in compared:
+                curves.append(Curve(method, training.seed, results.loss_curves(card.id), tokens_per_step(step)))
+                names = [seed, *step.spec.experts]
+                if all(one in made for one in names):
+                    own, *experts = (made[one] for one in names)
+                    speed, devices = card.result.get("throughput", {}), card.result.get("devices")
+                    models.append(TrainedModel(method, training.seed, own, tuple(experts), speed, devices))
+            case TrainExpert(domain=target, full_model=full_model, training=training):
+                system = "dense-DAPT" if full_model else "DEMix-DAPT"
+                losses = results.loss_curves(card.id)
+                curves.append(Curve(system, training.seed, losses, tokens_per_step(step), target))
+    return {"curves": curves, "models": models}
 
 
-def _curve(results: StoredResults, compared: set[str], step: PlanStep, job_id: str) -> Curve | None:
-    """The held-out losses of a training; None for other jobs, and for models that only table 7 uses."""
-    match step.spec:
-        case TrainJoint(name=name, method=method, training=training) if name in compared:
-            return Curve(method, training.seed, results.loss_curves(job_id), tokens_per_step(step))
-        case TrainExpert(domain=target, full_model=full_model, training=training):
-            system = "dense-DAPT" if full_model else "DEMix-DAPT"
-            return Curve(system, training.seed, results.loss_curves(job_id), tokens_per_step(step), target)
-    return None
-
-
-def _cbtm_inputs(results: StoredResults, spec: ReplicateCbtm, measured: CbtmMeasurements) -> _Inputs:
+def _cbtm_inputs(results: StoredResults, measured: CbtmMeasurements) -> _Inputs:
+    spec, clusterings = measured.subject, results.clusterings()
     homes = [home for run in spec.runs for home in run.domains(spec.main, spec.domains)]
-    scores, clusterings = results.scores([*spec.everywhere, *homes]), results.clusterings()
-    distances, size = results.distances(scores), spec.budget
-    answers = results.reports("classification")
+    scores, answers = results.scores([*spec.everywhere, *homes]), results.reports("classification")
+    measured.distances |= results.distances(scores)
     measured.answers |= {run.seed: answers[key] for run in spec.runs if (key := run.step_key(TASKS)) in answers}
     measured.updates |= _updates(results, spec)
-
-    def measure(scores: Scores, texts: Texts) -> Iterator[str]:
-        for run in spec.runs:
-            for arm in spec.arms:
-                if (clusters := clusterings.get(run.clustering(arm))) is not None:
-                    measured.groupings[run.seed, arm.clustering] = _grouping(clusters, texts)
-        return measured.measure(scores, distances)
-
     return _Inputs(
         scores,
-        len(spec.everywhere) + spec.main.num_models,
-        measure,
         ("seeding", "less", "moe", "moe_seeds", "smaller", "ablations_at_less"),
-        {"training_tokens": size.training.max_steps * tokens_of_update(size.training, 1)},
-        list(distances.values()),
-        {name for clustering in clusterings.values() for name in clustering.sources},
+        {"training": 1},
+        list(measured.distances.values()),
+        {
+            (run.seed, arm.clustering): clusters
+            for run in spec.runs
+            for arm in spec.arms
+            if (clusters := clusterings.get(run.clustering(arm)))
+        },
+        spec.main.num_models,
     )
 
 
@@ -238,22 +219,17 @@ def _grouping(clusters: StoredClusters, texts: Texts) -> Grouping:
     )
 
 
-def _mode_inputs(results: StoredResults, spec: ReplicateMode, measured: ModeMeasurements) -> _Inputs:
-    size = spec.budget
+def _mode_inputs(results: StoredResults, measured: ModeMeasurements) -> _Inputs:
+    spec = measured.subject
     measured.num_parameters.update(results.num_parameters())
     return _Inputs(
         results.scores(spec.everywhere),
-        len(spec.everywhere),
-        lambda scores, _: measured.measure(scores),
         ("seeding", "mode", "lora", "shared_backbone", "ablation_seeds"),
-        {
-            "seeding_tokens": size.seeding.max_steps * tokens_of_update(size.seeding, len(spec.known)),
-            "training_tokens": size.training.max_steps * tokens_of_update(size.training, len(spec.targets)),
-        },
+        {"seeding": len(spec.known), "training": len(spec.targets)},
     )
 
 
-_INPUTS: Mapping[str, Callable[[StoredResults, Any, Any], _Inputs]] = {
+_INPUTS: Mapping[str, Callable[[StoredResults, Any], _Inputs]] = {
     "demix": _demix_inputs,
     "cbtm": _cbtm_inputs,
     "mode": _mode_inputs,

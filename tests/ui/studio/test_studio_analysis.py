@@ -482,7 +482,7 @@ def test_a_training_reports_its_throughput_and_that_it_did_harm() -> None:
         worse = "The training made its model worse: the held-out loss rose."
         row.result = {"mixture": "first", "experts": ["first/code"], "throughput": measured, "worse": worse}
     app = open_page("jobs_page", job=done.id)
-    assert worse in [warning.value for warning in app.warning]
+    assert worse in output(app)
     assert "4,000 tokens/s and 2.5 TFLOP/s over 100 updates; an update costs 3.4 TFLOPs" in output(app)
 
 
