@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from torch import Tensor
 from engine.device import megabytes, most_main_memory
 from engine.errors import ModelError
 from engine.files import sha256_of
-from engine.foreign_files import short
+from engine.foreign_files import read_object, short
 from engine.models import model_files
 from engine.models.families import empty_model, one_at_a_time, silent
 from engine.models.gguf_header import SAFETENSORS, GgufHeader, require_gguf
@@ -56,6 +56,12 @@ class GgufOrigin:
     tensors_sha256: str
     name: str
     license: str
+
+    @classmethod
+    def read(cls, folder: Path) -> GgufOrigin | None:
+        """That of a seed's folder; None where the model comes from elsewhere."""
+        stored = read_object(folder, ORIGIN, 1 << 16)
+        return None if stored is None else cls(**{field.name: stored[field.name] for field in fields(cls)})
 
 
 @dataclass(frozen=True)

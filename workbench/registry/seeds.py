@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
@@ -18,6 +18,9 @@ from workbench.schema.tables import Clustering, Evaluation, Expert, Job, Mixture
 from workbench.specs.base import SEED
 from workbench.store.artifacts import forget_scores
 from workbench.store.storage import Storage
+
+if TYPE_CHECKING:
+    from engine.models.gguf_model import GgufOrigin
 
 MADE_OF = "expert_id"  # in the result of a seed's job: the expert that the seed is a copy of
 CHANGES = "changes"  # in the same: what of the model's files was left out or changed, as sentences
@@ -44,14 +47,13 @@ class SeedText:
     chat_template: str
     conversation: str
     changes: str  # what of its files was left out or changed when it was imported
-    origin: dict[str, Any]  # of a model from GGUF: its file, quantization, hashes and license
+    origin: GgufOrigin | None  # of a model from GGUF
 
 
 def seed_text(session: Session, storage: Storage, name: str) -> SeedText:
     """How a seed model reads and ends texts, from the files that it was stored with."""
     from engine.errors import ChatTemplateError
-    from engine.foreign_files import read_object
-    from engine.models.gguf_model import ORIGIN
+    from engine.models.gguf_model import GgufOrigin
     from engine.text.chat.template import load_chat_template, stop_ids
     from engine.text.tokenizer import load_tokenizer
 
@@ -71,7 +73,7 @@ def seed_text(session: Session, storage: Storage, name: str) -> SeedText:
         chat_template=template.source if template else "",
         conversation=shown,
         changes=str(job.result.get(CHANGES, "")) if job and job.result else "",
-        origin=read_object(folder, ORIGIN, 1 << 16) or {},
+        origin=GgufOrigin.read(folder),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,6 +26,7 @@ from ui.present.text.seed_offers import (
 from workbench.kinds.training.make_seed import MakeSeed
 
 if TYPE_CHECKING:
+    from engine.models.gguf_model import GgufOrigin
     from workbench.answers.cards import SeedCard
     from workbench.answers.seed_offers import SeedOffer
     from workbench.registry.seeds import SeedText
@@ -150,11 +151,11 @@ def _print(card: SeedCard, text: SeedText) -> None:
     )
 
 
-def _describe_origin(origin: dict[str, Any]) -> str:
+def _describe_origin(origin: GgufOrigin) -> str:
     """The GGUF file of a seed in one line."""
     return (
-        f"{origin['file']} (GGUF, {origin['quantization']}), license: {origin['license'] or 'not named'}, SHA-256 "
-        f"{origin['sha256']}, of its tensors {origin['tensors_sha256']}"
+        f"{origin.file} (GGUF, {origin.quantization}), license: {origin.license or 'not named'}, SHA-256 "
+        f"{origin.sha256}, of its tensors {origin.tensors_sha256}"
     )
 
 
