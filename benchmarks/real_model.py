@@ -90,7 +90,7 @@ def text_of(vocab_size: int, num_tokens: int) -> Tokens:
 
 
 @dataclass(frozen=True)
-class Course:
+class TrainingHistory:
     """A training in a process of its own: processor seconds and loss of each update, and the peak of memory."""
 
     seconds: list[float]
@@ -115,7 +115,7 @@ def training(options: Any, folder: Path) -> tuple[TrainingConfig, DomainText]:
     return config, DomainText("text", "expert", tokens, tokens)
 
 
-def train_ours(options: Any, folder: Path) -> Course:
+def train_ours(options: Any, folder: Path) -> TrainingHistory:
     config, text = training(options, folder)
     model = get_method("lora").build(folder, ["expert"], LORA)
     stamps, losses = [], []
@@ -124,10 +124,10 @@ def train_ours(options: Any, folder: Path) -> Course:
             if isinstance(event, Step):
                 stamps.append(time.process_time())
                 losses.append(float(event.loss or 0))
-    return Course(np.diff(stamps).tolist(), losses, resident_bytes())
+    return TrainingHistory(np.diff(stamps).tolist(), losses, resident_bytes())
 
 
-def train_theirs(options: Any, folder: Path) -> Course:
+def train_theirs(options: Any, folder: Path) -> TrainingHistory:
     """The same updates by transformers' Trainer, on the blocks in the order that ours takes."""
     import peft
     from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
@@ -169,7 +169,7 @@ def train_theirs(options: Any, folder: Path) -> Course:
         trainer = Blocks(_with_peft(lm, peft), arguments, train_dataset=rows, callbacks=[Stamps()])
         trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    return Course(np.diff(stamps).tolist(), losses, resident_bytes())
+    return TrainingHistory(np.diff(stamps).tolist(), losses, resident_bytes())
 
 
 def _with_peft(lm: Any, peft: Any, name: str = "default") -> Any:
