@@ -190,7 +190,7 @@ def test_a_command_that_a_refusal_prints_mends_the_file(name: str, tmp_path: Pat
 
 
 def test_no_importer_prints_another_command() -> None:
-    files = [*(ENGINE / "text").rglob("*.py"), ENGINE / "path_kinds.py"]
+    files = [*(ENGINE / "text").rglob("*.py"), ENGINE / "path_kinds.py", ENGINE / "foreign_files.py"]
     nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
     texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     commands = {match[1].split()[0] for text in texts if (match := COMMAND.search(text))}
