@@ -110,12 +110,17 @@ def is_random(session: Session, seed_model: str) -> bool:
 
 
 def seed_beneath(session: Session, thing: RegistryObject) -> str:
-    """The name of the seed model of an expert or of a mixture's first, there or still to come; empty if unknown."""
+    """The name of a seed model, or of that of an expert or of a mixture's first expert; empty if unknown.
+
+    What a job still makes counts as well.
+    """
     from sqlalchemy import select
 
     from workbench.schema.tables import Expert, Mixture
 
     what, name = thing
+    if what == "seed model":
+        return name
     if what == "mixture":
         mixture = session.scalar(select(Mixture).where(Mixture.name == name))
         expert = mixture.members[0].expert if mixture and mixture.members else None
@@ -145,19 +150,20 @@ Open = Collection[str]  # names of settings of `training` that a spec may leave 
 OPEN: Open = ("learning_rate", "num_steps")
 
 
-def with_defaults(session: Session, spec: Any, method: str, seed_model: str, names: Open = OPEN) -> Any:
-    """The spec of a training with a number in each of these settings that it leaves open."""
-    chosen = {name: default.value for name, default in _defaults(session, spec, method, seed_model, names).items()}
+def with_defaults(session: Session, spec: Any, method: str, start: RegistryObject, names: Open = OPEN) -> Any:
+    """The spec of a training from `start` with a number in each of these settings that it leaves open."""
+    chosen = {name: default.value for name, default in _defaults(session, spec, method, start, names).items()}
     return spec.model_copy(update={"training": replace(spec.training, **chosen)}) if chosen else spec
 
 
-def advice(session: Session, spec: Any, method: str, seed_model: str, names: Open = OPEN) -> list[str]:
+def advice(session: Session, spec: Any, method: str, start: RegistryObject, names: Open = OPEN) -> list[str]:
     """What to know of a training's settings: those that are chosen and why, or that a rate is known to do harm."""
-    chosen = _defaults(session, spec, method, seed_model, names)
+    chosen = _defaults(session, spec, method, start, names)
     sentences = [f"{_TITLES[name]} {default.value:g}: {default.source}." for name, default in chosen.items()]
     rate, is_frozen = spec.training.learning_rate, get_method(method).base_is_frozen
     if "learning_rate" not in names or rate is None or is_frozen or rate <= _TOO_HIGH * TRAINED_RATE:
         return sentences
+    seed_model = seed_beneath(session, start)
     if is_random(session, seed_model):
         return sentences
     return [
@@ -170,6 +176,9 @@ def advice(session: Session, spec: Any, method: str, seed_model: str, names: Ope
 _TITLES = {"learning_rate": "Peak learning rate", "num_steps": "Steps"}
 
 
-def _defaults(session: Session, spec: Any, method: str, seed_model: str, names: Open) -> dict[str, Default]:
-    defaults = training_defaults(get_method(method), not is_random(session, seed_model))
-    return {name: defaults[name] for name in names if getattr(spec.training, name) is None}
+def _defaults(session: Session, spec: Any, method: str, start: RegistryObject, names: Open) -> dict[str, Default]:
+    left = [name for name in names if getattr(spec.training, name) is None]
+    if not left:  # reading what jobs still make takes a while
+        return {}
+    defaults = training_defaults(get_method(method), not is_random(session, seed_beneath(session, start)))
+    return {name: defaults[name] for name in left}

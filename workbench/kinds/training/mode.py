@@ -17,7 +17,6 @@ from workbench.kinds.training.method_settings import (
     OPTIONS,
     MethodSettings,
     advice,
-    seed_beneath,
     with_defaults,
 )
 from workbench.kinds.training.train_joint import too_long_blocks
@@ -120,8 +119,8 @@ TRAIN_MODE = Kind(
     requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains, *spec.retain)],
     reads=no_path,
     complaints=_complaints,
-    settled=lambda session, spec: with_defaults(session, spec, spec.method, spec.seed_model),
-    advice=lambda session, spec: advice(session, spec, spec.method, spec.seed_model),
+    settled=lambda session, spec: with_defaults(session, spec, spec.method, ("seed model", spec.seed_model)),
+    advice=lambda session, spec: advice(session, spec, spec.method, ("seed model", spec.seed_model)),
     leaves_backbone=True,
     probe=lambda spec: training_probe(spec, ("seed model", spec.seed_model)),
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
@@ -190,10 +189,6 @@ def _composition_complaints(session: Session, spec: ComposeMode) -> list[str]:
     return composition_complaints(session, spec.experts, spec.without, bool(spec.domains))
 
 
-def _seed_of(session: Session, spec: ComposeMode) -> str:
-    return seed_beneath(session, ("expert", spec.experts[0]))
-
-
 COMPOSE_MODE = Kind(
     spec=ComposeMode,
     title="Compose experts into",
@@ -201,8 +196,8 @@ COMPOSE_MODE = Kind(
     requires=lambda spec: [*named("expert", *spec.experts), *named("domain", *spec.domains, *spec.retain)],
     reads=no_path,
     complaints=_composition_complaints,
-    settled=lambda session, spec: with_defaults(session, spec, "mode", _seed_of(session, spec)),
-    advice=lambda session, spec: advice(session, spec, "mode", _seed_of(session, spec)) if spec.domains else [],
+    settled=lambda session, spec: with_defaults(session, spec, "mode", ("expert", spec.experts[0])),
+    advice=lambda session, spec: advice(session, spec, "mode", ("expert", spec.experts[0])) if spec.domains else [],
     leaves_backbone=True,
     probe=lambda spec: training_probe(spec, ("expert", spec.experts[0])) if spec.domains else Probe(spec),
     replayed=lambda spec: spec.model_copy(update={"retain": []}),

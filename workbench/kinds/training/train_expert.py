@@ -10,7 +10,7 @@ from engine.config import AdaptingConfig
 from workbench.formatting.number_format import listed, pluralize, share, weight
 from workbench.kinds.analysis import CertifyAddition
 from workbench.kinds.kind import Kind, Result, expert_link, named, no_path, training_probe
-from workbench.kinds.training.method_settings import advice, seed_beneath, with_defaults
+from workbench.kinds.training.method_settings import advice, with_defaults
 from workbench.kinds.training.train_joint import too_long_blocks
 from workbench.specs.base import GPU_SHARE, ExpertName, Name, Spec
 
@@ -109,9 +109,7 @@ _OPEN = ("num_steps",)  # the learning rate follows from the parent's
 
 
 def _with_steps(session: Session, spec: TrainExpert) -> TrainExpert:
-    settled: TrainExpert = with_defaults(
-        session, spec, _METHOD, seed_beneath(session, ("mixture", spec.mixture)), _OPEN
-    )
+    settled: TrainExpert = with_defaults(session, spec, _METHOD, ("mixture", spec.mixture), _OPEN)
     return settled
 
 
@@ -128,9 +126,7 @@ KIND = Kind(
     reads=no_path,
     complaints=_complaints,
     settled=_with_steps,
-    advice=lambda session, spec: advice(
-        session, spec, _METHOD, seed_beneath(session, ("mixture", spec.mixture)), _OPEN
-    ),
+    advice=lambda session, spec: advice(session, spec, _METHOD, ("mixture", spec.mixture), _OPEN),
     probe=lambda spec: training_probe(spec, ("mixture", spec.mixture)),
     replayed=lambda spec: spec.model_copy(update={"watch": [], "join": False}),
     first_step="experts",
