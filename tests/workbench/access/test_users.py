@@ -126,7 +126,7 @@ def test_the_registry_itself_refuses_a_viewers_changes_and_nobodys_look(home: Pa
 
 def test_the_log_names_who_added_changed_and_deleted_what(home: Path) -> None:
     with transaction() as session:
-        experts = [expert.name for expert in World(session, get_storage()).experts("law", "code")]
+        experts = [expert.name for expert in World(session, get_storage()).experts("law", "code", "news")]
     before = len(entries())
     with acting_as(ANNA):
         with transaction() as session:
