@@ -108,7 +108,7 @@ def test_maps_in_4_bits_take_an_eighth_and_leave_heads_and_what_learns(name: str
     model = method.build(seed, ["law"])
     loop.trainable(model, ["law"])
     learnt = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    before = {key: one for key, one in model.named_modules() if type(one) is nn.Linear}
+    before = {key: one for key, one in model.named_modules() if isinstance(one, nn.Linear)}
     with frozen_in_4bit(model, "fp32", torch.device("cpu")):  # type: ignore[arg-type]
         short = {key: one for key, one in model.named_modules() if type(one).__name__ == "Linear4bit"}
         assert short
@@ -116,7 +116,7 @@ def test_maps_in_4_bits_take_an_eighth_and_leave_heads_and_what_learns(name: str
         for key, one in short.items():
             assert one.weight.untyped_storage().nbytes() * 8 == before[key].weight.numel() * 4
         assert learnt == [parameter for parameter in model.parameters() if parameter.requires_grad]
-    assert before == {key: one for key, one in model.named_modules() if type(one) is nn.Linear}
+    assert before == {key: one for key, one in model.named_modules() if isinstance(one, nn.Linear)}
 
 
 def test_a_family_of_other_maps_and_a_model_that_is_trained_all_over_are_refused(seed, make_texts, tmp_path) -> None:
