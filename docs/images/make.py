@@ -105,6 +105,7 @@ def _checked(page: Page) -> None:
 PICTURES = (
     Picture("overview", "", _overview, has_variants=True),
     Picture("corpora", "corpora"),
+    Picture("seeds", "seeds"),
     Picture("clusters", "clusters", _map, has_variants=True),
     Picture("train", "train?domain=mathematics"),
     Picture("train-check", "train?kind=train-expert&domain=mathematics", _training),

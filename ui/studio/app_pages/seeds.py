@@ -81,14 +81,14 @@ def _show_stored(cards: list[SeedCard]) -> None:
         _show_one(by_name[chosen])
 
 
-def _row(card: SeedCard) -> dict[str, Any]:
+def _row(seed: SeedCard) -> dict[str, Any]:
     return {
-        "seed model": card.name,
-        "family": card.family,
-        "parameters": millions(card.num_parameters),
-        "size": size(card.size_bytes),
-        "source": card.source,
-        "made": clock(card.created_at),
+        "seed model": seed.name,
+        "family": seed.family,
+        "parameters": millions(seed.num_parameters),
+        "size": size(seed.size_bytes),
+        "source": seed.source,
+        "made": clock(seed.created_at),
     }
 
 

@@ -10,6 +10,7 @@ import typer
 from ui.cli.options import Json
 from ui.cli.output import print_json, say
 from ui.errors import BadUsageError
+from workbench.formatting.shell_command import shell_command
 
 
 def up(
@@ -29,7 +30,7 @@ def up(
     from workbench.settings import get_settings
 
     if size and not demo:
-        raise BadUsageError(f"“{size}” is a size of the demo.", f"Write: workbench up --demo {size}")
+        raise BadUsageError(f"“{size}” is a size of the demo.", f"Write: {shell_command('up', '--demo', size)}")
     settings = get_settings()
     if no_auth:
         settings = servers.without_auth(settings)
