@@ -30,6 +30,11 @@ class PictureScores:
         card = self.of.get((expert.name, expert.domain))
         return None if card is None else card.perplexity
 
+    def instead(self, expert: ExpertCard) -> str:
+        """What stands in place of the own number of an expert that has none, as a seed model or one of several domains."""
+        elsewhere = sum(name == expert.name for name, _ in self.of)
+        return f"scored on {pluralize(elsewhere, 'domain')}" if elsewhere else "not scored"
+
     def measures(self, experts: Sequence[ExpertCard]) -> dict[str, TokenMeasure]:
         """By name, what each expert's own number is measured in; nothing of experts without one."""
         cards = {one.name: (one.tokenizer_sha256, self.of.get((one.name, one.domain))) for one in experts}
@@ -117,7 +122,7 @@ def _domain(
 def _expert(expert: ExpertCard, active: bool | None, scores: PictureScores, looks: Looks) -> dict[str, Any]:
     """The box of an expert. `active` says whether it takes part in the mixture; None without a mixture."""
     value = scores.own(expert)
-    words = f"perplexity {perplexity_text(value)}" if value is not None else "not scored"
+    words = f"perplexity {perplexity_text(value)}" if value is not None else scores.instead(expert)
     box = _box(f"expert:{expert.name}", expert.name, EXPERTS, {"experts.chosen": expert.name})
     words = f"{words}, off" if active is False else words
     return box | {"look": look_data(looks.expert(expert.name)), "words": words, "active": bool(active)}
@@ -193,7 +198,11 @@ def card_of(
     ]
     return box | {
         "look": look_data(looks.expert(expert.name)),
-        "badges": [*_badges(expert, value, is_certified), *memberships, *([[odd, "late"]] if odd else [])],
+        "badges": [
+            *_badges(expert, "" if value is not None else scores.instead(expert), is_certified),
+            *memberships,
+            *([[odd, "late"]] if odd else []),
+        ],
         "value": DASH if value is None else perplexity_text(value),
         "unit": "perplexity ↓",
         "curve": [round(point, 3) for point in curve],
@@ -201,13 +210,13 @@ def card_of(
     }
 
 
-def _badges(expert: ExpertCard, value: float | None, is_certified: bool) -> list[list[str]]:
+def _badges(expert: ExpertCard, instead: str, is_certified: bool) -> list[list[str]]:
     if not expert.enabled:
         return [["disabled", ""]]
     if expert.stale:
         return [["its documents changed", "late"]]
-    if value is None:
-        return [["not scored", ""]]
+    if instead:
+        return [[instead, ""]]
     return [["certified", "good"]] if is_certified else []
 
 

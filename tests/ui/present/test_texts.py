@@ -142,6 +142,19 @@ def test_the_card_of_an_expert_of_another_measure_is_marked(home: Path) -> None:
     assert ["another tokenizer", "late"] in card["badges"]
 
 
+def test_a_model_without_a_domain_of_its_own_is_not_called_unscored(home: Path) -> None:
+    assert home
+    fill(get_settings())
+    have = read_contents()
+    code = next(expert for expert in have.experts if expert.domain == "code")
+    bare = code.model_copy(update={"domain": "", "domains": []})
+    scores = scores_of(have.evaluations)
+    (badge, *_) = card_of(bare, None, scores, looks_of([bare]), [], False)["badges"]
+    assert badge == [f"scored on {len([name for name, _ in scores.of if name == bare.name])} domains", ""]
+    (badge, *_) = card_of(bare, None, scores_of([]), looks_of([bare]), [], False)["badges"]
+    assert badge == ["not scored", ""]
+
+
 def test_the_best_mixture_is_the_best_of_those_measured_on_the_same_tokens() -> None:
     usual = [mean("a", law=20, sea=30), mean("b", law=22, sea=20)]
     small = replace(mean("small vocabulary", law=2, sea=3), tokenizer="cd")
