@@ -31,7 +31,7 @@ class PictureScores:
         return None if card is None else card.perplexity
 
     def instead(self, expert: ExpertCard) -> str:
-        """What stands in place of the own number of an expert that has none, as a seed model or one of several domains."""
+        """What stands in place of the own number of a seed model, or of an expert of several domains."""
         elsewhere = sum(name == expert.name for name, _ in self.of)
         return f"scored on {pluralize(elsewhere, 'domain')}" if elsewhere else "not scored"
 
