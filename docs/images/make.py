@@ -92,7 +92,7 @@ def _mixture(page: Page) -> None:
 
 def _playground(page: Page) -> None:
     inside = page.frame_locator("iframe").first
-    type_prompt(inside, "def read(path):\n")
+    type_prompt(inside, "The licensor grants you a")
     inside.locator("#prompt textarea").press("Control+Enter")
     expect(inside.locator(".state[data-done]:visible")).to_have_count(2 if page.viewport_size["width"] > 800 else 1)
     page.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 0)")
