@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,21 @@ hypothesis.settings.load_profile("tests")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest file first: at the end one process would run it while the others have nothing left to do."""
     items.sort(key=lambda item: item.path.name != "test_benchmarks.py")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """No file of tests leaves a toy's package installed, which the tests of other files would find in their lists."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        assert _toys() == TOYS_AT_THE_START
+
+
+def _toys() -> set[str]:
+    return {path for path in sys.path if "/tests/toy_" in path}
+
+
+TOYS_AT_THE_START = _toys()  # a toy's tests may run others in a process that has its package
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -48,6 +48,12 @@ def plugged_in(folder: Path) -> Iterator[None]:
     forget(folder)
 
 
+def uninstall(folder: Path) -> None:
+    """A folder's packages are gone from this process, until the end of the `plugged_in` around it."""
+    sys.path[:] = [path for path in sys.path if path != str(folder)]  # in place: `plugged_in` restores this list
+    forget(folder)
+
+
 def path_with(folder: Path) -> str:
     """PYTHONPATH with a folder before all others."""
     return os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])

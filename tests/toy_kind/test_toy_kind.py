@@ -13,7 +13,7 @@ import pytest
 
 from jobs.queue.submit import run_now, submit
 from jobs.queue.tasks import run_jobs
-from tests.toy_packages import forget
+from tests.toy_packages import uninstall
 from tests.ui.studio.visits import named, open_page, output, read
 from ui.cli.app import main
 from ui.kinds.catalog import train_forms
@@ -132,8 +132,7 @@ def test_what_it_requires_is_checked_when_it_is_submitted() -> None:
 def test_a_stored_job_of_it_stays_readable_after_it_is_uninstalled(request: pytest.FixtureRequest) -> None:
     request.getfixturevalue("installed")
     job_id = submit(SPEC)
-    sys.path.remove(FOLDER)
-    forget(Path(FOLDER))
+    uninstall(Path(FOLDER))
     with pytest.raises(BadSpecError, match=r"is unknown: 'count-words'; choose one of average-experts, "):
         parse_spec(SPEC)
     submit({"kind": "measure-overlap"})  # although a job of an unknown kind is queued

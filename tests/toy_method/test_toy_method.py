@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from engine.files import EXPERT_CARD
 from engine.methods.registry import method_of
-from tests.toy_packages import WORDS, do, forget
+from tests.toy_packages import WORDS, do, uninstall
 from ui.api.app import create_app
 from workbench.analysis import perplexity_tables
 from workbench.errors import BadSpecError
@@ -90,12 +89,9 @@ def test_the_studio_offers_it_with_its_settings(seeded: Path, monkeypatch: pytes
     assert any("--options '{\"strength\": 3.0}'" in one.value for one in app.code)
 
 
-def test_experts_of_a_method_that_is_gone_are_shown_and_not_loaded(
-    seeded: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_experts_of_a_method_that_is_gone_are_shown_and_not_loaded(seeded: Path) -> None:
     do(TRAIN)
-    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(FOLDER)])
-    forget(FOLDER)
+    uninstall(FOLDER)
     with reading() as session:
         card = experts.get_expert(session, "toys/court")
         assert not method_of(card.method).can_be_copied
