@@ -28,10 +28,10 @@ from engine.models.shared_layers import (
     Levels,
     Text,
     are_alike,
-    carriers,
     differ_by_rounding,
     first_layers,
     plan_levels,
+    row_owners,
 )
 
 _BLOCK = 64  # positions by which a cache grows at least
@@ -71,8 +71,8 @@ class Slot:
         row = Slot()
         row.length = self.length
         for layer, (keys, values) in self._layers.items():
-            carried = carriers(self.first_layers_E, layer)
-            at = sorted({*carried}).index(carried[index])
+            owners = row_owners(self.first_layers_E, layer)
+            at = sorted({*owners}).index(owners[index])
             row._layers[layer] = keys[at : at + 1], values[at : at + 1]
         return row
 

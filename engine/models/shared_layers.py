@@ -56,7 +56,7 @@ def first_layer(places: Iterable[str]) -> int:
     return min((int(match["number"]) if match else 0 for match in matches), default=NEVER)
 
 
-def carriers(first_layers_E: Sequence[int], layer: int) -> list[int]:
+def row_owners(first_layers_E: Sequence[int], layer: int) -> list[int]:
     """The expert in whose row each one is computed in a layer: itself, or the first of those that have not parted."""
     common = next((index for index, first in enumerate(first_layers_E) if first > layer), 0)
     return [index if first <= layer else common for index, first in enumerate(first_layers_E)]
@@ -65,30 +65,30 @@ def carriers(first_layers_E: Sequence[int], layer: int) -> list[int]:
 def plan_levels(order: Sequence[str], texts: Sequence[Text]) -> list[Level]:
     """The levels of a pass over these texts, whose rows stand in the order of their experts' keys."""
     levels: list[Level] = []
-    carried: list[list[int]] = []
+    owners: list[list[int]] = []
     for layer in sorted({0, *(first for text in texts for first in text.first_layers)} - {NEVER}):
-        now = [carriers(text.first_layers, layer) for text in texts]
-        if now != carried:
+        now = [row_owners(text.first_layers, layer) for text in texts]
+        if now != owners:
             levels.append(_level(layer, order, texts, now, levels))
-            carried = now
+            owners = now
     return levels
 
 
 def _level(
-    layer: int, order: Sequence[str], texts: Sequence[Text], carried: Sequence[list[int]], below: Sequence[Level]
+    layer: int, order: Sequence[str], texts: Sequence[Text], owners: Sequence[list[int]], below: Sequence[Level]
 ) -> Level:
     counts: dict[str, int] = {}
-    own: dict[tuple[int, int], Tensor] = {}  # the rows of each text that each carrier has
+    own: dict[tuple[int, int], Tensor] = {}  # the rows of each text that each owner has
     total = 0
     for key in order:
         for number, text in enumerate(texts):
-            for expert in sorted(set(carried[number])):
+            for expert in sorted(set(owners[number])):
                 if text.keys[expert] == key:
                     own[number, expert] = torch.arange(total, total + text.num_rows)
                     counts[key] = counts.get(key, 0) + text.num_rows
                     total += text.num_rows
-    of_texts = [torch.stack([own[number, expert] for expert in row]) for number, row in enumerate(carried)]
-    own_rows = [torch.stack([own[number, expert] for expert in sorted({*row})]) for number, row in enumerate(carried)]
+    of_texts = [torch.stack([own[number, expert] for expert in row]) for number, row in enumerate(owners)]
+    own_rows = [torch.stack([own[number, expert] for expert in sorted({*row})]) for number, row in enumerate(owners)]
     rows = Rows((*counts,), (*counts.values(),))
     if not below:
         return Level(layer, rows, of_texts, own_rows, torch.arange(total), torch.arange(total))
@@ -219,12 +219,12 @@ def can_share(model: MultiExpertModel, keys: Sequence[str]) -> bool:
 
 
 @torch.inference_mode()
-def are_alike(model: MultiExpertModel, num_experts: int, *ways: Callable[[Tensor], Tensor]) -> bool:
+def are_alike(model: MultiExpertModel, num_experts: int, *readers: Callable[[Tensor], Tensor]) -> bool:
     """Whether two ways to read a text of a few tokens, in two pieces [E, T], give the same states up to rounding."""
     ids_T = torch.randint(1, model.vocab_size, (7,), generator=torch.Generator().manual_seed(0)).to(model.device)
     try:
         for piece_T in (ids_T[:5], ids_T[5:]):
-            ours, theirs = (read(piece_T.expand(num_experts, -1)) for read in ways)
+            ours, theirs = (read(piece_T.expand(num_experts, -1)) for read in readers)
             if not differ_by_rounding(ours, theirs):
                 return False
     except Exception as error:  # the model's code computes something of its own between layers

@@ -152,9 +152,9 @@ def test_streams_that_share_passes_and_layers_say_what_each_says_by_itself(token
     assert read_together._parting[model]
     shared_layers._alike[model] = False
     for ours, request in zip(together, REQUESTS, strict=True):
-        alone = tokens_of(request, lambda model: model)
-        assert [token for token, _ in ours] == [token for token, _ in alone]
-        assert [nats for _, nats in ours] == pytest.approx([nats for _, nats in alone], abs=1e-3)
+        expected = tokens_of(request, lambda model: model)
+        assert [token for token, _ in ours] == [token for token, _ in expected]
+        assert [nats for _, nats in ours] == pytest.approx([nats for _, nats in expected], abs=1e-3)
 
 
 def test_an_expert_that_is_added_under_the_key_of_another_begins_at_its_own_layer() -> None:
