@@ -83,7 +83,10 @@ def bare_seed(session: Session, name: str) -> Expert | None:
     if (row := next((row for row in bare_seeds(session) if row.name == name), None)) is None:
         return None
     if session.get_bind().get_execution_options().get("registry") != "read":
-        row.colour_number, row.mark = choose_look(session, name)
+        look = choose_look(session, name)
+        if (stored := session.scalar(select(Expert).where(Expert.name == name))) is not None:
+            return stored  # by another transaction, until whose commit the choice waited
+        row.colour_number, row.mark = look
         session.add(row)
         session.flush()
     return row
