@@ -92,6 +92,18 @@ def test_a_hostile_header_is_refused_in_a_sentence(tmp_path: Path, content: byte
         read_header(tmp_path / "m.gguf")
 
 
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_split_model_is_refused_with_the_command_that_joins_it(tmp_path: Path, number: int) -> None:
+    for file in (1, 2, 3):
+        content = start(0, 1) + field(b"split.count", 2, b"\3\0")
+        (tmp_path / f"my model-0000{file}-of-00003.gguf").write_bytes(content)
+    assert only_gguf(tmp_path).name == "my model-00001-of-00003.gguf"
+    with pytest.raises(ModelError, match="one of 3 files of a split model") as caught:
+        read_header(tmp_path / f"my model-0000{number}-of-00003.gguf")
+    first, whole = tmp_path / "my model-00001-of-00003.gguf", tmp_path / "my model.gguf"
+    assert f"llama-gguf-split --merge '{first}' '{whole}'" in caught.value.next_step
+
+
 def test_a_folder_of_several_files_names_them(tmp_path: Path) -> None:
     for name in ("a.gguf", "b.GGUF"):
         (tmp_path / name).write_bytes(start())
