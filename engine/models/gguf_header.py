@@ -89,7 +89,9 @@ class GgufHeader:
                 file.seek(tensor.start)
                 left = tensor.num_bytes
                 while left > 0:
-                    left -= len(piece := file.read(min(left, _PIECE)))
+                    if not (piece := file.read(min(left, _PIECE))):
+                        raise ModelError(f"{self.path} became shorter while it was read.", _AGAIN)
+                    left -= len(piece)
                     digest.update(piece)
         return digest.hexdigest()
 
@@ -131,10 +133,10 @@ def read_header(path: Path) -> GgufHeader:
 
 def _how_to_merge(path: Path) -> str:
     """The command of llama.cpp that makes one file of those of a split model; they are numbered from 1."""
-    first, whole = "FIRST", "NEW"
+    first, joined = "FIRST", "NEW"
     if _SPLIT.search(path.name):
-        first, whole = (str(path.with_name(_SPLIT.sub(end, path.name))) for end in (r"-00001-of-\1.gguf", ".gguf"))
-    command = shlex.join(["llama-gguf-split", "--merge", first, whole])
+        first, joined = (str(path.with_name(_SPLIT.sub(end, path.name))) for end in (r"-00001-of-\1.gguf", ".gguf"))
+    command = shlex.join(["llama-gguf-split", "--merge", first, joined])
     return f"Join them with this program of llama.cpp, then give the new file: {command}"
 
 

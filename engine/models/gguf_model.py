@@ -162,7 +162,8 @@ def _reading(header: GgufHeader) -> Iterator[None]:
         if "not supported yet" in str(error):
             problem = f"{header.path} is {of}, which the installed transformers does not read as GGUF."
             raise ModelError(problem, SAFETENSORS) from None
-        problem = f"transformers cannot read {header.path} ({of}, {header.quantization}): {short(error)}"
+        cause = f"it lacks {error}" if isinstance(error, KeyError) else short(error)
+        problem = f"transformers cannot read {header.path} ({of}, {header.quantization}): {cause.rstrip('.')}."
         raise ModelError(problem, SAFETENSORS) from error
 
 
@@ -170,6 +171,7 @@ def _write_tokenizer(header: GgufHeader, own: Path, folder: Path) -> Iterator[st
     """Writes the tokenizer and the chat template; yields what is not as in the file, as sentences."""
     from transformers import AutoTokenizer
 
+    _require_ids_of_tokens(header)
     tokenizer: Any = AutoTokenizer.from_pretrained(own, gguf_file=_NAME, local_files_only=True)
     fields = {name.removeprefix("tokenizer."): value for name, value in header.fields.items()}
     split = fields.get("ggml.pre", "")
@@ -189,6 +191,16 @@ def _write_tokenizer(header: GgufHeader, own: Path, folder: Path) -> Iterator[st
         yield "The file has no chat template: a conversation with this model needs one of its own."
     if others := sorted(name for name in fields if name.startswith("chat_template.")):
         yield f"Left out: the further chat templates {', '.join(short(name.split('.', 1)[1]) for name in others)}."
+
+
+def _require_ids_of_tokens(header: GgufHeader) -> None:
+    """Raises ModelError for a special token that the vocabulary lacks, where transformers ends with an index error."""
+    num_tokens = header.fields.get("tokenizer.ggml.tokens")  # the length of an array
+    if type(num_tokens) is not int:
+        return
+    for name, id in header.fields.items():
+        if name.endswith("_token_id") and type(id) is int and id >= num_tokens:
+            raise ModelError(f"{header.path} has {num_tokens:,} tokens, but {short(name)} is {id:,}.", SAFETENSORS)
 
 
 def _unread_tensors(header: GgufHeader) -> Iterator[str]:

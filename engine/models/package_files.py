@@ -24,6 +24,7 @@ from engine.path_kinds import require_kind
 
 _PART = re.compile(r"(?P<name>.+\.gguf)\.part[-_]?(?P<number>\d{1,4})", re.IGNORECASE)
 _REQUIRED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_OPTIONAL = re.compile(r"\bextra\s*==")
 _MOST_NAMES = 3
 _PIECE = 1 << 20
 
@@ -85,7 +86,7 @@ def _find_package(package: str) -> Distribution:
 def _required(installed: Distribution) -> Iterator[Distribution]:
     """The packages that one requires without an extra, as far as they are installed."""
     for requirement in installed.requires or ():
-        if "extra ==" not in requirement and (name := _REQUIRED.match(requirement)):
+        if not _OPTIONAL.search(requirement) and (name := _REQUIRED.match(requirement)):
             try:
                 yield distribution(name[0])
             except PackageNotFoundError:

@@ -51,7 +51,7 @@ def test_a_knob_refuses_absurd_numbers(config: type[Any], name: str, kind: str) 
             replace(config(), **{name: number})
 
 
-def test_a_training_asks_for_its_rate_since_the_right_one_depends_on_what_learns() -> None:
+def test_a_training_without_a_rate_is_refused_since_it_depends_on_what_learns() -> None:
     assert TrainingConfig(learning_rate=3e-4).peak_rate == 3e-4
     with pytest.raises(EngineError, match="has no learning_rate") as refused:
         _ = TrainingConfig().peak_rate

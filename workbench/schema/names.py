@@ -188,7 +188,7 @@ def not_a_cli_name(what: str, name: str) -> str:
             f"“{name}” cannot be the name of a new {what}: the command line would take it for an option or a folder. A "
             "name must not begin with “-” or be “.” or “..”."
         )
-    if name.startswith(SEED) and what in ("expert", "mixture"):
+    if name.startswith(SEED) and what in ("expert", "mixture", "seed model"):
         return (
             f"“{name}” cannot be the name of a new {what}: it means the seed model “{name.removeprefix(SEED)}” as it "
             f"is. Name it without “{SEED}”."

@@ -198,7 +198,7 @@ def _existing_scores(
 def _hash_of_scored_text(work: Work, row: Evaluation) -> str:
     """The hash of the text of a score; empty where its files are gone."""
     try:
-        return str(score_card(work.storage.kept(row.artifact).folder)["text_sha256"])
+        return str(score_card(work.storage.kept(row.artifact).folder).get("text_sha256", ""))
     except (DamagedFileError, StorageError):
         return ""
 

@@ -13,13 +13,14 @@ from sqlalchemy.orm import Session
 
 from engine.errors import ModelError, TokenizerError
 from engine.events import Note, Progress
-from engine.foreign_files import short
+from engine.foreign_files import confined, short
 from engine.methods.export import set_special_tokens
 from engine.methods.registry import method_of
 from engine.models.families import fresh_model, num_parameters
 from engine.models.gguf_header import only_gguf, read_header
 from engine.models.gguf_model import ORIGIN, GgufOrigin, convert_gguf, require_space
 from engine.models.imported_model import Fingerprint, ImportedModel, download_model, import_model
+from engine.models.model_files import CONFIG
 from engine.models.package_files import find_model
 from engine.path_kinds import require_kind
 from engine.text.chat.template import copy_template
@@ -149,11 +150,21 @@ def _given_path(path: Path, source: str, aside: Path, in_bf16: bool) -> Events[_
     if described.kind == "safetensors":
         return _Given(path.parent, source, path.name)
     if described.kind != "gguf":
+        _require_model(path)
         return _Given(path, source)
     header = read_header(only_gguf(path))
     yield Note(require_space(header, aside, in_bf16=in_bf16).sentence)
     origin, changes = convert_gguf(header, aside, in_bf16=in_bf16)
     return _Given(aside, source, origin=origin, changes=changes)
+
+
+def _require_model(folder: Path) -> None:
+    """Raises ModelError for a folder that holds no model, or only a link that leads out of it."""
+    for file in sorted(folder.glob("*.gguf")):
+        confined(folder, file.name)
+    if not (folder / CONFIG).exists():
+        problem = f"{folder} holds no model: no .gguf file, and no {CONFIG} with .safetensors files."
+        raise ModelError(problem, "Give the folder of a model, or its file.")
 
 
 def _source(spec: MakeSeed) -> str:

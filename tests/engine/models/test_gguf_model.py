@@ -122,6 +122,12 @@ def test_a_type_that_cannot_be_dequantized_is_named(tmp_path: Path) -> None:
         convert_gguf(read_header(write_gguf(tmp_path / "m.gguf", change=add)), tmp_path)
 
 
+def test_a_special_token_outside_the_vocabulary_is_named(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", change=lambda writer: writer.add_pad_token_id(99_999))
+    with pytest.raises(ModelError, match=r"has 262 tokens, but tokenizer\.ggml\.padding_token_id is 99,999\."):
+        convert(path)
+
+
 def test_a_file_whose_tensors_are_missing_is_refused(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "m.gguf", change=lambda writer: writer.tensors[0].pop("blk.1.ffn_up.weight"))
     with pytest.raises(ModelError, match=r"“model\.layers\.1\.mlp\.up_proj\.weight” is missing"):

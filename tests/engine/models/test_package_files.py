@@ -54,9 +54,13 @@ def test_a_package_may_hold_a_folder_of_safetensors(install: Install) -> None:
 
 
 def test_parts_of_a_file_are_joined_in_the_order_of_their_numbers(install: Install, tmp_path: Path) -> None:
-    for number in (2, 1, 0):
+    for number in (2, 1, 0, 3):
         install(f"piece{number}", {f"piece{number}/m.gguf.part{number}": bytes([65 + number])}, "")
-    install("toymodel", {"toymodel/m.gguf.part3": b"D"}, "piece0\nRequires-Dist: piece1==1.0\nRequires-Dist: piece2")
+    install(
+        "toymodel",
+        {"toymodel/m.gguf.part3": b"D"},
+        "piece0\nRequires-Dist: piece1==1.0\nRequires-Dist: piece2\nRequires-Dist: piece3; extra=='x'",
+    )
     joined = find_model("toymodel").join(tmp_path)
     assert (joined.name, joined.read_bytes()) == ("m.gguf", b"ABCD")
 

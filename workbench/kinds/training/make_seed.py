@@ -70,7 +70,7 @@ class MakeSeed(Spec):
         if self.source not in ("fresh", "expert") and not self.location:
             raise ValueError("give the location of the model: a folder, a file, a package, or its name on the hub")
         if self.bf16 and self.source not in _WITH_GGUF:
-            raise ValueError("bf16 is for GGUF files: of a folder, a file or a package")
+            raise ValueError("only a GGUF file can be stored in bf16: that of a folder, of a package, or by its path")
         if (self.source == "expert") != (self.expert is not None):
             raise ValueError("name an expert with the source expert, and with no other")
         return self
