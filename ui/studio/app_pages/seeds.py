@@ -164,8 +164,9 @@ def _show_source(offer: SeedOffer, source: OfferSource, taken: list[str]) -> Non
     """What a source needs, as a command and as a button; the sentence comes first, since a click may download."""
     st.caption(plain_with_code(f"{source.sentence} The same as a command: `{source.command}`"))
     is_package = source.name == "package"
+    label = "Make it from the package" if is_package else f"Download {size(offer.download_bytes)}"
     if st.button(
-        "Make it from the package" if is_package else f"Download {size(offer.download_bytes)}",
+        label,
         key=f"offer.{source.name}.{offer.name}",
         type="primary" if is_package and source.is_ready and not offer.stored else "secondary",
         icon=":material/inventory_2:" if is_package else ":material/download:",
