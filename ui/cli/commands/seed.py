@@ -45,6 +45,7 @@ app.add_job(
     location="",
     expert=None,
     bf16=False,
+    chat_template="",
 )
 
 
@@ -60,6 +61,10 @@ def add(
     hub: str = typer.Option("", help="Name of a model on the Hugging Face hub, which is downloaded."),
     expert: str = typer.Option("", help=MakeSeed.model_fields["expert"].description, autocompletion=names_of("expert")),
     bf16: bool = typer.Option(False, "--bf16", help=MakeSeed.model_fields["bf16"].description),
+    chat_template: Annotated[
+        typer.FileText | None,
+        typer.Option(help="File with a chat template (Jinja), for a model that has none or in place of its own."),
+    ] = None,
     in_process: InProcess = False,
     wait: Wait = False,
     as_json: Json = False,
@@ -73,6 +78,8 @@ def add(
     [(source, location)] = given.items()
     options: dict[str, Any] = {"name": name, "source": source, "bf16": bf16}
     options["expert" if source == "expert" else "location"] = location
+    if chat_template:
+        options["chat_template"] = chat_template.read()
     submit(build(MakeSeed, options, ("name",)), RunOptions(in_process, wait, as_json))
 
 

@@ -27,6 +27,7 @@ _FIELDS = {  # of some sources only
     "location": ("folder", "file", "package", "hub"),
     "bf16": ("folder", "file", "package"),
     **dict.fromkeys(("domains", "vocab_size", "seed", "shape"), ("fresh",)),
+    "chat_template": (),  # several lines: a file in the terminal, text in the API
 }
 
 
