@@ -166,7 +166,7 @@ def test_a_mixture_costs_as_many_forward_passes_as_it_has_experts() -> None:
 
 
 def test_every_update_says_what_it_cost(make_model, make_texts, tmp_path) -> None:
-    config = TrainingConfig(num_steps=1, block_size=16, sequences_per_domain=3, accumulate=2)
+    config = TrainingConfig(num_steps=1, block_size=16, sequences_per_domain=3, accumulate=2, learning_rate=1e-3)
     for only in (None, ["law"]):
         lm, texts = make_model(["law", "code"]), make_texts(["law", "code"])
         events = train(lm, texts if only is None else texts[:1], config, tmp_path / str(only), only_experts=only)
