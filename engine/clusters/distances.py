@@ -145,9 +145,9 @@ def measure_distances(
     nearest_X, known_X = np.zeros(total, dtype=np.float32), np.zeros(total, dtype=np.int32)
     stop, reader = 0, _DistanceReader(clustering, tokenizer, text.tokens)
     for number in range(len(text.starts_N)):
-        inputs, _ = text.block(number)
-        start, stop = stop, stop + len(inputs)
-        vectors_TD, known_X[start:stop] = reader.read(int(text.starts_N[number]), inputs)
+        begin, (_, targets) = int(text.starts_N[number]), text.block(number)
+        start, stop = stop, stop + len(targets)
+        vectors_TD, known_X[start:stop] = reader.read(begin, text.tokens.array[begin : begin + len(targets)])
         squared_TK = squared_distances(vectors_TD, clustering.clusters.centres_KD)
         nearest_X[start:stop] = squared_TK.min(1)
         further_KX[:, start:stop] = (squared_TK - squared_TK.min(1, keepdims=True)).T
