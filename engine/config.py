@@ -300,6 +300,13 @@ class LoraConfig(Checked):
     embeddings: bool = knob(
         False, "LoRA: the vectors by which tokens enter the model also get an adapter (a row of MoDE's table 2)."
     )
+    first_layer: int = knob(
+        0,
+        "LoRA: layers before this one, counted from 0, get no adapter, and experts on one text compute them once "
+        "(0: every layer gets one).",
+        ge=0,
+        le=2**12,
+    )
 
 
 @dataclass(frozen=True)

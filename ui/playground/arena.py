@@ -48,8 +48,11 @@ def settings_html(address: str, turn: int | None = None) -> str:
     return f'<i data-settings="{own}"{as_page}></i>'
 
 
-def votes_html(tables: RatingTables, domain: str) -> str:
-    """The ratings of the prompt's domain in one line, or of all prompts, and all tables behind it."""
+def votes_html(tables: RatingTables, domain: str, pressed: Choice | None = None) -> str:
+    """The ratings of the prompt's domain in one line, or of all prompts, and all tables behind it.
+
+    `pressed` is the vote that stands: the page shows its button pressed.
+    """
     all_prompts = tables.tables[0]
     table = next((one for one in tables.tables if one.domain == domain), all_prompts) if domain else all_prompts
     where = f" on {html.escape(table.domain)}" if table.domain else ""
@@ -57,7 +60,8 @@ def votes_html(tables: RatingTables, domain: str) -> str:
     words = " · ".join(f"{html.escape(row.label)} {_rating(row)}" for row in rated) or html.escape(table.sentence)
     every = "".join(_table(one) for one in tables.tables)
     return (
-        f"<span>{pluralize(table.num_votes, 'vote')}{where}: {words}</span> <details><summary>Table</summary>"
+        f'<span data-pressed="{(pressed or "").replace("_", "-")}">'
+        f"{pluralize(table.num_votes, 'vote')}{where}: {words}</span> <details><summary>Table</summary>"
         f'<div tabindex="0">{every}<p><a href="/v1/workbench/ratings?format=csv" download="ratings.csv">CSV</a></p>'
         "</div></details>"
     )
@@ -135,21 +139,33 @@ class Arena:
         return self._state.write_by_viewer(comparisons.store_comparison, new, self._state.settings.history_days).id
 
     def vote(self, choice: Choice, memory: Memory, pair: str, *values: Any) -> list[Any]:
-        """Records a vote on the two answers of a pair; a blind round then shows who was behind the letters.
+        """Records a vote on the two answers of a pair, or withdraws it if it is the one that stands.
 
-        Gives the memory, the ratings, the answers, and the inputs of each pane.
+        A blind round then shows who was behind the letters. Gives the memory, the ratings, the answers, and the inputs
+        of each pane.
         """
         if not memory.comparison:
             raise gr.Error(NOTHING)
         request = Round.of(values)
         a, b = pair.split("–")
-        new = NewVote.model_validate({"choice": choice, "a": a, "b": b, "is_blind": bool(memory.order)})
-        card = self._state.write_by_viewer(comparisons.vote, memory.comparison, new)
-        return [*self._reveal(memory, request), self.ratings(card.domain)]
+        if self._standing(memory, pair) == choice:
+            self._state.write_by_viewer(comparisons.withdraw_vote, memory.comparison, a, b)
+        else:
+            new = NewVote.model_validate({"choice": choice, "a": a, "b": b, "is_blind": bool(memory.order)})
+            self._state.write_by_viewer(comparisons.vote, memory.comparison, new)
+        return [*self._reveal(memory, request), self.ratings(memory, pair)]
 
-    def ratings(self, domain: str = "") -> str:
-        """The ratings from the votes, on all prompts and by domain."""
-        return votes_html(self._state.read(rating_tables), domain)
+    def ratings(self, memory: Memory, pair: str) -> str:
+        """The ratings from the votes, on all prompts and by domain, and which button is pressed for a pair."""
+        if not memory.comparison:
+            return ""
+        domain = self._state.read(comparisons.get_comparison, memory.comparison).domain
+        return votes_html(self._state.read(rating_tables), domain, self._standing(memory, pair))
+
+    def _standing(self, memory: Memory, pair: str) -> Choice | None:
+        """The vote on a pair of a stored comparison."""
+        votes = self._state.read(comparisons.get_comparison, memory.comparison).votes
+        return next((vote.choice for vote in votes if pair == f"{vote.a}–{vote.b}"), None)
 
     def _reveal(self, memory: Memory, request: Round) -> list[Any]:
         """The memory, answers and panes, each pane with the model that was behind its letter."""

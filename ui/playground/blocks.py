@@ -21,6 +21,7 @@ from engine.config import SamplingConfig
 from engine.errors import Problem
 from ui.errors import BadUsageError
 from ui.generation.known_models import known_models
+from ui.playground.address import SAMPLING
 from ui.playground.gate import ENDPOINTS
 from ui.present.next_step_text import problem_text
 from ui.serving.security import ACTOR
@@ -118,6 +119,7 @@ def _sender(request: Any) -> Actor:
 
 def add_endpoints(state: AppState) -> None:
     """Adds `/models` and `/generate` to the page that is being built."""
+    usual: dict[str, Any] = {name: setting.usual for name, setting in SAMPLING.items()}
 
     def models() -> list[str]:
         """The names of all mixtures and enabled experts."""
@@ -126,11 +128,11 @@ def add_endpoints(state: AppState) -> None:
     async def generate(
         model: str,
         prompt: str,
-        max_tokens: int = 96,
-        temperature: float = 0.8,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        seed: int = 1,
+        max_tokens: int = usual["max_tokens"],
+        temperature: float = usual["temperature"],
+        top_p: float = usual["top_p"],
+        top_k: int = usual["top_k"],
+        seed: int = usual["seed"],
     ) -> AsyncGenerator[str, None]:
         """The text that a mixture or an expert writes on from a prompt, as it grows; without the prompt."""
         if not (isinstance(model, str) and isinstance(prompt, str)):

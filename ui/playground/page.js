@@ -85,7 +85,11 @@
       if ((ours().has("x") || ours().has("y")) && !one("#grid").classList.contains("open")) window.workbench.drawer("grid");
     },
     hide: (blind) => { document.body.classList.toggle("blind", blind); },
-    voted: () => { document.body.classList.remove("blind"); say(`Vote counted. ${one("#ratings span")?.textContent ?? ""}`); },
+    voted: () => {
+      document.body.classList.remove("blind");
+      const ratings = one("#ratings span");
+      say(`Vote ${ratings?.dataset.pressed ? "counted" : "withdrawn"}. ${ratings?.textContent ?? ""}`);
+    },
     drawer: (name) => {
       const drawer = one(`#${name}`);
       drawer.querySelector(".toggle-button").click();
@@ -146,6 +150,15 @@
       }
     }).observe(pane, { childList: true, subtree: true, characterData: true, attributes: true });
   };
+  const press = () => {  // the button of the vote that stands; a second click withdraws it
+    const pressed = one("#ratings [data-pressed]")?.dataset.pressed;
+    document.querySelectorAll("#vote > button").forEach((button) => button.setAttribute("aria-pressed", button.id === `vote-${pressed}`));
+  };
+  const hideOld = () => {  // what comes next after another prompt
+    const { value } = one("#prompt textarea");
+    document.querySelectorAll(".next").forEach((next) => { next.hidden = !isOf(next.dataset, value); });
+  };
+  const isOf = ({ length, end }, prompt) => prompt.length === Number(length) && prompt.endsWith(end);
   const begin = () => {
     const names = [..."ABCD"], panes = names.map((name) => one(`#answer-${name.toLowerCase()}`));
     if (panes.includes(null)) { setTimeout(begin, 50); return; }
@@ -168,6 +181,10 @@
         setAddress(address);
       }).observe(place, { childList: true, subtree: true, characterData: true, attributes: true });
     }
+    new MutationObserver(press).observe(one("#ratings"), { childList: true, subtree: true, attributes: true });
+    press();
+    document.querySelectorAll(".following").forEach((place) => new MutationObserver(hideOld).observe(place, { childList: true, subtree: true }));
+    one("#prompt").addEventListener("input", hideOld);
     one("#prompt textarea")?.focus();
   };
   begin();

@@ -348,7 +348,7 @@ class Player:
                 async for event in tokens:
                     if isinstance(event, Token):
                         looks = await run_in_threadpool(read_looks, self._state.settings)
-                        yield next_html(event, looks)
+                        yield next_html(event, looks, request.prompt)
         except Problem as problem:
             yield problem_html(problem_text(problem))
 

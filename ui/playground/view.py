@@ -30,6 +30,7 @@ ENDINGS = {
     "phrase": "stop phrase reached",
 }
 
+END = 64  # characters of a prompt
 LEGEND = 7  # experts named in a line
 SHOWN = 24  # experts with a colour of their own in an answer
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]")  # of a diff
@@ -263,15 +264,19 @@ def legend_html(names: Sequence[str], looks: Looks) -> str:
     return f"{items}{others}<i>{TINTS}</i>"
 
 
-def next_html(token: Token, looks: Looks) -> str:
-    """The weights of the experts at the next token, and the most probable ones in its place."""
+def next_html(token: Token, looks: Looks, prompt: str) -> str:
+    """The weights of the experts at the next token, and the most probable ones in its place.
+
+    The page hides them once its prompt is another: length (in UTF-16, as browsers count) and end say of which they are.
+    """
     ranked = sorted(token.weights.items(), key=lambda pair: -pair[1])[:LEGEND]
     experts = " ".join(f"{chip(looks.expert(name))} {weight:.0%}" for name, weight in ranked if weight >= 0.005)
     words = ", ".join(
         f"<code>{html.escape(repr(candidate.text))}</code> {math.exp(candidate.logprob):.0%}"
         for candidate in token.candidates
     )
-    return f'<p class="next">Next: {experts}{" · " if words else ""}{words}</p>'
+    length, end = len(prompt.encode("utf-16-le", "surrogatepass")) // 2, html.escape(prompt[-END:], quote=True)
+    return f'<p class="next" data-length="{length}" data-end="{end}">Next: {experts}{" · " if words else ""}{words}</p>'
 
 
 def losses_html(without: Sequence[Without]) -> str:

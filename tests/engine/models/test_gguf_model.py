@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from engine.errors import ModelError
 from engine.models import gguf_model
 from engine.models.gguf_header import read_header
-from engine.models.gguf_model import GgufOrigin, convert_gguf, require_space
+from engine.models.gguf_model import GgufOrigin, convert_gguf, merge_longest_runs_first, require_space
 from engine.models.imported_model import import_model
 from engine.text.chat.template import load_chat_template
 from engine.text.tokenizer import load_tokenizer
@@ -66,6 +67,18 @@ def test_the_tokenizer_has_the_ids_of_transformers_and_each_digit_is_apart_as_sm
     assert ours.decode(ours.encode(sentence)) == sentence
     assert [ours.written(id) for id in ours.encode("12")] == ["1", "2"]
     assert "splits text" not in changes
+
+
+def test_runs_of_blanks_are_cut_into_the_longest_tokens_as_sentencepiece_does(tmp_path: Path) -> None:
+    runs = [blank * size for size in range(1, 6) for blank in "▁\t"]
+    vocabulary = {token: id for id, token in enumerate([*runs, "a", "▁a"])}
+    merges = [(run[:cut], run[cut:]) for run in [*runs, "▁a"] for cut in range(1, len(run))]
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    merge_longest_runs_first(tmp_path / "tokenizer.json")
+    ordered = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert ordered.encode("▁" * 8 + "a" + "\t" * 9).tokens == ["▁" * 5, "▁" * 3, "a", "\t" * 5, "\t" * 4]
+    assert tokenizer.encode("▁" * 8).tokens == ["▁" * 4, "▁" * 4]  # with the shortest first
 
 
 def test_an_unknown_rule_of_splitting_is_reported(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def stored(state: Any, *models: str, **changes: Any) -> tuple[Memory, list[Any]]
 
 def test_a_vote_is_a_row_and_moves_the_table(state: Any) -> None:
     memory, values = stored(state, "both", "both/law")
-    assert "0 votes" in Arena(state).ratings()
+    assert "0 votes" in Arena(state).ratings(memory, "A–B")
     *_, ratings = Arena(state).vote("a", memory, "A–B", *values)
     assert "1 vote" in ratings
     assert "both/law" in ratings
@@ -59,6 +59,22 @@ def test_a_vote_is_a_row_and_moves_the_table(state: Any) -> None:
     assert [(vote.a, vote.b, vote.choice, vote.is_blind) for vote in card.votes] == [("A", "B", "a", False)]
     assert [answer.model for answer in card.answers] == ["both", "both/law"]
     assert card.answers[0].text == " sea0 sea1 sea2"
+
+
+def test_the_same_vote_again_withdraws_it_and_another_one_replaces_it(state: Any) -> None:
+    memory, values = stored(state, "both", "both/law", "both/code")
+    arena = Arena(state)
+
+    def votes() -> list[Any]:
+        with reading() as session:
+            return [vote.choice for vote in get_comparison(session, memory.comparison).votes]
+
+    assert 'data-pressed="a"' in arena.vote("a", memory, "A–B", *values)[-1]
+    assert 'data-pressed="both-bad"' in arena.vote("both_bad", memory, "A–B", *values)[-1]
+    assert votes() == ["both_bad"]
+    assert 'data-pressed=""' in arena.ratings(memory, "A–C")
+    assert 'data-pressed=""' in arena.vote("both_bad", memory, "A–B", *values)[-1]
+    assert votes() == []
 
 
 def test_a_pair_of_three_answers_is_voted_on(state: Any) -> None:

@@ -104,7 +104,7 @@ def test_every_role_generates_and_votes_under_its_own_name(windows: list[Window]
     assert log_of(settings) == [
         *((name, "add", "comparison", "") for name in names),
         *((name, "add", "vote", "A and B: a") for name in (*names[1:], "owner")),
-        ("viewer", "change", "vote", "A and B: a"),
+        ("viewer", "delete", "vote", "A and B"),  # the same vote again withdraws it
     ]
 
 

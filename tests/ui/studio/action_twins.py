@@ -159,6 +159,7 @@ ACTIONS: dict[str, dict[str, Action]] = {
         "Make a seed model of a model": _OPENS,
         "label": _OPENS,
         "Continue: {…}{…}": _OPENS,
+        "Measure them": _twin("train expert", "POST /jobs/forecast"),
     },
     "widgets/address.py": {
         "label": _OPENS,

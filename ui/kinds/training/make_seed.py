@@ -25,6 +25,7 @@ _SOURCES = {
 _FIELDS = {  # of some sources only
     "location": ("folder", "file", "package", "hub"),
     **dict.fromkeys(("domains", "vocab_size", "seed", "shape"), ("fresh",)),
+    "chat_template": (),  # several lines: a file in the terminal, text in the API
 }
 
 

@@ -136,7 +136,7 @@ def _show_models() -> tuple[str, dict[str, str]] | None:
     return None
 
 
-_CHOSEN = "train.outcome"
+_CHOSEN, _ASKED = "train.outcome", "train.measured"
 CLUSTER_PLAN = "train-clusters"  # the form on the page Clusters: no kind of job, but a plan of several
 _CLUSTERS = TrainOutcome(
     "One model for each cluster",
@@ -267,33 +267,39 @@ def _show_costs(rows: Sequence[TrainingOption]) -> None:
     st.markdown("**What each takes on this machine**")
     st.caption("Measured on the first updates of each with its usual settings, one after another; nothing is kept.")
     calls = [call_of(row.spec) for row in rows if row.spec is not None]
-    if any(call is None or call.is_running() for call in calls):
+    is_incomplete = any(call is None or call.is_running() for call in calls)
+    asked = [repr(row.spec) for row in rows]
+    if is_incomplete and st.session_state.get(_ASKED) == asked:
         _measuring(rows)
-    else:
-        _table(rows)
+        return
+    _table(rows)
+    # Not by itself: with a real model each takes half a minute of all cores.
+    if is_incomplete and st.button("Measure them", key="train.measure", icon=":material/timer:"):
+        st.session_state[_ASKED] = asked
+        st.rerun()
 
 
 @st.fragment(run_every=LOOK_SECONDS)
 def _measuring(rows: Sequence[TrainingOption]) -> None:
     if not advance(row.spec for row in rows if row.spec is not None):
         st.rerun()
-    _table(rows)
+    _table(rows, "waiting")
 
 
-def _table(rows: Sequence[TrainingOption]) -> None:
+def _table(rows: Sequence[TrainingOption], unmeasured: str = DASH) -> None:
     if len({seed for row in rows if (seed := _seed_of(row)) != DASH}) > 1:
         st.caption("These rows do not start from the same seed model, so their costs do not compare.")
-    cells = [dict(_cells(row)) for row in rows]
+    cells = [dict(_cells(row, unmeasured)) for row in rows]
     st.table(cells, border="horizontal")
     if any(text == DASH for row in cells for text in row.values()):
         st.caption(NO_VALUE)
 
 
-def _cells(row: TrainingOption) -> Iterator[tuple[str, str]]:
+def _cells(row: TrainingOption, unmeasured: str) -> Iterator[tuple[str, str]]:
     yield "You get", plain(row.outcome.title)
     yield "Method", plain(row.outcome.method)
     yield "Seed model", plain(_seed_of(row))
-    time, *others = _costs(row)
+    time, *others = _costs(row, unmeasured)
     yield "Time", plain(time)
     yield from zip(("Memory", "Disk", "Cost per token"), map(plain, others), strict=True)
     yield "Other experts", plain(row.outcome.others)
@@ -307,11 +313,11 @@ def _seed_of(row: TrainingOption) -> str:
     return (seed_of_mixture(mixture) if mixture else "") or DASH
 
 
-def _costs(row: TrainingOption) -> tuple[str, str, str, str]:
+def _costs(row: TrainingOption, unmeasured: str) -> tuple[str, str, str, str]:
     """Time, memory, disk and operations per token; in the place of the time what its probe is at."""
     call = None if row.spec is None else call_of(row.spec)
     if call is None:
-        return ("waiting" if row.spec is not None else DASH, DASH, DASH, DASH)
+        return (unmeasured if row.spec is not None else DASH, DASH, DASH, DASH)
     if call.is_running():
         return f"measuring: {call.progress}", DASH, DASH, DASH
     forecast = call.forecast

@@ -35,6 +35,11 @@ class MakeSeed(Spec):
     expert: ExpertName | None = Field(
         None, description="Expert whose full model, shared parameters included, becomes the seed."
     )
+    chat_template: str = Field(
+        "",
+        max_length=1 << 16,
+        description="Chat template (the text of a Jinja template) in place of the model's own; empty: its own, if any.",
+    )
     shape: ModelConfig = Field(
         default_factory=ModelConfig, title="Shape of a fresh model", description="Shape of a fresh model."
     )
