@@ -33,8 +33,8 @@ def use_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-def require_chat(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's client gets an answer with the weight of each expert from the API at this address."""
+def require_chat(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the page's client is answered by the API at this address, with the weight of each expert."""
     assert "http://127.0.0.1:8000/v1" in CHAT
     monkeypatch.setenv("WORKBENCH_TOKEN", "none")
     capsys.readouterr()
@@ -42,9 +42,9 @@ def require_chat(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     monkeypatch.delenv("WORKBENCH_TOKEN")
     answer, weights = capsys.readouterr().out.rstrip().rsplit("\n", 1)
     by_expert = ast.literal_eval(weights)
-    assert answer.strip()
     assert sorted(by_expert) == MEMBERS
     assert sum(by_expert.values()) == pytest.approx(1, abs=1e-5)
+    return answer.strip()
 
 
 def require_same_models(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

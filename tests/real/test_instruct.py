@@ -24,7 +24,7 @@ def test_the_page_runs_as_it_is_written(
 ) -> None:
     port = unused_port()
     with serve_api(create_app(get_settings(), playground=False), port):
-        require_chat(f"http://127.0.0.1:{port}/v1", capsys, monkeypatch)
+        assert require_chat(f"http://127.0.0.1:{port}/v1", capsys, monkeypatch)
     require_same_models(reader.folder, monkeypatch)
     expected = hashes_of("tutor/sea-chat")
     second = reader.folder / "second"
