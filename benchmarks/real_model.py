@@ -39,7 +39,8 @@ from engine.methods.registry import get_method  # noqa: E402
 from engine.mixing.base import FixedGate, Gate  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.models.families import fresh_model, load_model  # noqa: E402
-from engine.models.imported_model import import_model  # noqa: E402
+from engine.models.gguf_header import read_header  # noqa: E402
+from engine.models.gguf_model import convert_gguf  # noqa: E402
 from engine.models.model_files import read_config  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
 from engine.models.package_files import find_model  # noqa: E402
@@ -75,11 +76,11 @@ def model_folder(given: str, aside: Path) -> Path:
         return aside / "tiny"
     if given:
         return Path(given)
+    (aside / "model").mkdir()
     try:
-        lm = import_model(find_model(PACKAGE).join(aside / "joined.gguf")).lm
+        convert_gguf(read_header(find_model(PACKAGE).join(aside)), aside / "model")
     except ModelError as error:
         not_run(f"{error}")
-    lm.save_pretrained(aside / "model")
     return aside / "model"
 
 

@@ -283,8 +283,13 @@ class TrainingConfig(AdaptingConfig):
 
     @property
     def peak_rate(self) -> float:
-        """The learning rate, or where no job has chosen one that of new weights."""
-        return default_rate(False) if self.learning_rate is None else self.learning_rate
+        """The learning rate; raises EngineError where none is chosen, since it depends on what learns."""
+        if self.learning_rate is None:
+            raise EngineError(
+                "The training has no learning_rate.",
+                f"Give one: {TRAINED_RATE:g} where weights that were trained before learn, {NEW_RATE:g} for new ones.",
+            )
+        return self.learning_rate
 
 
 @dataclass(frozen=True)

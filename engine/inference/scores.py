@@ -4,7 +4,7 @@ A score folder holds `logprobs.npy`, float32 [tokens], and `hits.npy`, bool [tok
 probable one. Both are in the order of the excerpt's blocks; where each of these begins is in `starts.npy`, in which
 document in `documents.npy`; and `scores.json` has the block size and the text's hash. Older folders have no hits.
 Of conversations `counted.npy`, bool [tokens], says which tokens perplexities are of: those of answers. The others are
-evidence for a gate as they are in generation; what only fills a block has the log-likelihood 0, which is none.
+evidence for a gate as they are in generation; what only fills a block has the log-likelihood 0, as no token has.
 The blocks are independent: each token is predicted from what precedes it in its block; the last block may be shorter.
 Log-likelihoods of several experts can be mixed, hits cannot: what a mixture finds most probable depends on all tokens.
 Shapes: E experts, N blocks, T positions.
@@ -28,6 +28,7 @@ from torch import Tensor
 from engine.device import preserve_threads
 from engine.errors import ScoresError, TrainingError
 from engine.events import Progress
+from engine.files import read_own
 from engine.mixing.base import Gate
 from engine.models.expert_model import ExpertModel
 from engine.models.rows import Rows
@@ -187,8 +188,7 @@ def open_scores(folders: Sequence[Path]) -> tuple[Tensor, int]:
 
 def score_card(folder: Path) -> dict[str, Any]:
     """Block size, number of tokens and hash of the scored text."""
-    card: dict[str, Any] = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-    return card
+    return read_own(folder / "scores.json", ["block_size"], "Evaluate again.")
 
 
 def require_same_cards(cards: Sequence[dict[str, Any]]) -> None:

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from engine.clusters.artifact import open_clustering
 from engine.clusters.distances import measure_distances
 from engine.device import choose_device
-from engine.errors import MixtureError
+from engine.errors import DamagedFileError, MixtureError
 from engine.events import Note, Progress
 from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble, Group
@@ -200,8 +200,8 @@ def _existing_scores(
 def _hash_of_scored_text(work: Work, row: Evaluation) -> str:
     """The hash of the text of a score; empty where its files are gone."""
     try:
-        return str(score_card(work.storage.kept(row.artifact).folder)["text_sha256"])
-    except (OSError, ValueError, StorageError):
+        return str(score_card(work.storage.kept(row.artifact).folder).get("text_sha256", ""))
+    except (DamagedFileError, StorageError):
         return ""
 
 

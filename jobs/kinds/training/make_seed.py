@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from engine.errors import ModelError, TokenizerError
 from engine.events import Note, Progress
-from engine.foreign_files import short
+from engine.foreign_files import confined, short
 from engine.methods.export import set_special_tokens
 from engine.methods.registry import method_of
 from engine.models.families import fresh_model, num_parameters
@@ -139,24 +139,36 @@ def _given_model(spec: MakeSeed, aside: Path) -> Events[_Given | None]:
         folder = download_model(*hub_name(spec.location))
         return _Given(folder, hub_source(hub_name(spec.location)[0], folder.name))
     if spec.source in ("folder", "file"):
-        return (yield from _given_path(Path(spec.location), _source(spec), aside))
+        return (yield from _given_path(Path(spec.location), _source(spec), aside, spec.bf16))
     if spec.source != "package":
         return None
     packaged = find_model(spec.location)
     source = f"package:{packaged.package}"
-    return (yield from _given_path(packaged.join(aside), source, aside))
+    return (yield from _given_path(packaged.join(aside), source, aside, spec.bf16))
 
 
-def _given_path(path: Path, source: str, aside: Path) -> Events[_Given]:
+def _given_path(path: Path, source: str, aside: Path, in_bf16: bool) -> Events[_Given]:
     described = require_kind(path, ("model", "folder", "safetensors", "gguf"))  # a folder's files say what is missing
+    if in_bf16 and described.kind != "gguf":
+        raise ModelError(f"{path} is not a GGUF file: its weights keep their precision.", "Leave bf16 unset.")
     if described.kind == "safetensors":
         return _Given(path.parent, source, path.name)
     if described.kind != "gguf":
+        _require_model(path)
         return _Given(path, source)
     header = read_header(only_gguf(path))
-    yield Note(require_space(header, aside).sentence)
-    origin, changes = convert_gguf(header, aside)
+    yield Note(require_space(header, aside, in_bf16=in_bf16).sentence)
+    origin, changes = convert_gguf(header, aside, in_bf16=in_bf16)
     return _Given(aside, source, origin=origin, changes=changes)
+
+
+def _require_model(folder: Path) -> None:
+    """Raises ModelError for a folder that holds no model, or only a link that leads out of it."""
+    for file in sorted(folder.glob("*.gguf")):
+        confined(folder, file.name)
+    if not (folder / CONFIG).exists():
+        problem = f"{folder} holds no model: no .gguf file, and no {CONFIG} with .safetensors files."
+        raise ModelError(problem, "Give the folder of a model, or its file.")
 
 
 def _source(spec: MakeSeed) -> str:

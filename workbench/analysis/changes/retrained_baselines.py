@@ -20,7 +20,8 @@ from workbench.kinds.kind import kind_named, parse_spec
 from workbench.registry.experts import AVERAGED, ancestors, expert_row, origins, source_experts
 from workbench.registry.mixtures import MEMBERS, mixture_row, taking_part
 from workbench.registry.seeds import copied_expert
-from workbench.schema.tables import Domain, Expert, Job, Mixture
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Domain, Expert, Mixture
 
 # In an expert's config: the texts that trained it, and those that trained its base.
 OWN, OF_BASE = "sources", "base_sources"

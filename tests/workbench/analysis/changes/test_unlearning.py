@@ -24,7 +24,8 @@ from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import corpora, mixtures, seeds
 from workbench.registry.experts import expert_row
-from workbench.schema.tables import Artifact, Job
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Artifact
 from workbench.specs.requests import MixtureSpec
 
 
