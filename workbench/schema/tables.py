@@ -93,11 +93,14 @@ class Domain(WithId, Dated, Base):
 
 
 class SeedModel(WithId, Dated, Base):
-    """A full decoder with its tokenizer that experts start from."""
+    """A full decoder with its tokenizer that experts start from.
+
+    `source` is fresh, expert:NAME, folder:PATH, file:PATH, package:NAME==VERSION, hub:NAME@COMMIT or packed.
+    """
 
     __tablename__, noun = "seed_models", "seed model"
     name: Mapped[str] = mapped_column(String(120), unique=True)
-    source: Mapped[str] = mapped_column(Text)  # fresh | folder:<path> | hub:<name>@<commit> | expert:<name>
+    source: Mapped[str] = mapped_column(Text)
     family: Mapped[str] = mapped_column(String(32))
     config: Mapped[dict[str, Any]] = mapped_column(default=dict)
     num_parameters: Mapped[int]

@@ -130,9 +130,10 @@ def test_of_an_adapter_nothing_stays(world: World) -> None:
     assert "before it was imported" not in shown
 
 
-def test_what_an_imported_seed_had_read_is_reported_as_unknown(world: World) -> None:
+@pytest.mark.parametrize("source", ["hub:someone/model", "folder:/m", "file:/m.gguf", "package:m==1", "packed"])
+def test_what_an_imported_seed_had_read_is_reported_as_unknown(world: World, source: str) -> None:
     row = seeds.seed_row(world.session, "seed")
-    row.source = "hub:someone/model"
+    row.source = source
     for name in ("law", "code"):
         world.expert(name, name, method="lora", **seed_base(world))
     assert "What “seed” had read before it was imported is not recorded." in left_after(world, "law", "code")
