@@ -1,7 +1,8 @@
 """Runs migrations on the connection that workbench.registry.database.migrate has begun: all of them or none."""
 
+import workbench.schema.tables  # noqa: F401 (fills the metadata)
 from alembic import context
-from workbench.schema.tables import Base
+from workbench.schema.base import Base
 
 context.configure(
     connection=context.config.attributes["connection"],

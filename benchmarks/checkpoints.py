@@ -82,7 +82,7 @@ SHAPES = {
     "30M": ModelConfig(num_layers=6, width=448, num_heads=8, ffn_width=1792, max_positions=256),
     "126M": ModelConfig(num_layers=12, width=768, num_heads=12, ffn_width=3072, max_positions=256),
 }
-CONFIG = TrainingConfig(shard=True)
+CONFIG = TrainingConfig(shard=True, learning_rate=1e-3)
 
 
 @dataclass

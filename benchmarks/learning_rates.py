@@ -42,6 +42,7 @@ SIZES = {
     "blocks": (8, 2, "of held-out text of each domain, before and after"),
     "rank": (16, 4, "of LoRA's adapters"),
     "targets": ("attention", "attention", "of LoRA's adapters"),
+    "first_layer": (0, 0, "of LoRA's adapters, counted from 0"),
 }
 
 
@@ -73,8 +74,8 @@ def spec_of(method: str, rate: float, random_seed: int, domains: list[str], opti
     if method == "cbtm":
         return spec | {"method": "dense", "domains": domains[:1]}
     spec["domains"] = domains[: options.num_domains or len(domains)]
-    lora = {"lora": {"rank": options.rank, "targets": options.targets}} if method == "lora" else {}
-    return spec | {"method": method} | lora
+    lora = {name: getattr(options, name) for name in ("rank", "targets", "first_layer")}
+    return spec | {"method": method} | ({"lora": lora} if method == "lora" else {})
 
 
 def measure(home: str, spec: dict[str, Any]) -> dict[str, Any]:

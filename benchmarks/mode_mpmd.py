@@ -44,7 +44,7 @@ from engine.training.optimizer import clip_and_step, gradient_groups, make_optim
 from harness.benchmark import Figure, Options, report  # noqa: E402
 from harness.mode_cost import Machine, Mesh, Work, figure_4a, figure_4b, figure_4c, spmd, step_cost  # noqa: E402
 
-TRAINING = TrainingConfig(num_steps=10_000)
+TRAINING = TrainingConfig(num_steps=10_000, learning_rate=1e-3)
 MESSAGES = (1 << 14, 1 << 21)  # bytes
 GPUS = torch.cuda.device_count()
 CORES = len(os.sched_getaffinity(0))

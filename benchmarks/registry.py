@@ -25,19 +25,8 @@ from harness.benchmark import Figure, Options, p95, report
 from workbench.job_records import jobs
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.database import get_engine, migrate, reading, transaction
-from workbench.schema.tables import (
-    Artifact,
-    Corpus,
-    Domain,
-    Evaluation,
-    Expert,
-    Job,
-    JobEvent,
-    Metric,
-    Mixture,
-    MixtureMember,
-    SeedModel,
-)
+from workbench.schema.job_tables import Job, JobEvent, Metric
+from workbench.schema.tables import Artifact, Corpus, Domain, Evaluation, Expert, Mixture, MixtureMember, SeedModel
 from workbench.settings import Settings
 
 SIZES = {

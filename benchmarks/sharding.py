@@ -66,6 +66,7 @@ def measure(seed: Path, method: str, num_processes: int, shard: bool) -> Peak:
         evaluate_every=10**6,
         checkpoint_every=10**6,
         shard=shard,
+        learning_rate=1e-3,
     )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

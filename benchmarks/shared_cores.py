@@ -23,7 +23,7 @@ from engine.config import ModelConfig, TrainingConfig
 from engine.models.families import fresh_model
 from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer
 lm = fresh_model(ModelConfig(num_layers=4, width=128, num_heads=4, ffn_width=512), 2048).train()
-parameters, config = dict(lm.named_parameters()), TrainingConfig()
+parameters, config = dict(lm.named_parameters()), TrainingConfig(learning_rate=1e-3)
 optimizer = make_optimizer(parameters, config)
 groups = [GradientGroup(list(parameters.values()))]
 ids = torch.randint(0, 2048, (4, 129))

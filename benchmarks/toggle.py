@@ -46,7 +46,8 @@ from workbench.registry import (  # noqa: E402
     mixtures,
 )
 from workbench.registry.clusters.cluster_routing import distances_key  # noqa: E402
-from workbench.schema.tables import Artifact, Cluster, Clustering, Corpus, Domain, new_id  # noqa: E402
+from workbench.schema.base import new_id  # noqa: E402
+from workbench.schema.tables import Artifact, Cluster, Clustering, Corpus, Domain  # noqa: E402
 from workbench.settings import Settings  # noqa: E402
 from workbench.specs.requests import MixtureRequest, MixtureSpec  # noqa: E402
 from workbench.store import artifacts  # noqa: E402

@@ -64,6 +64,7 @@ def ours(folder: Path, sizes: Any, activation_checkpointing: bool = False) -> Ca
         evaluate_every=10**6,
         checkpoint_every=10**6,
         activation_checkpointing=activation_checkpointing,
+        learning_rate=1e-3,
     )
 
     def run() -> None:

@@ -35,7 +35,7 @@ def step_function(
     ids: torch.Tensor,
 ) -> Callable[[], None]:
     """One whole update: forward, loss, backward, clip, Adam."""
-    config = TrainingConfig()
+    config = TrainingConfig(learning_rate=1e-3)
     optimizer = make_optimizer(parameters, config)
 
     def step() -> None:

@@ -283,8 +283,13 @@ class TrainingConfig(AdaptingConfig):
 
     @property
     def peak_rate(self) -> float:
-        """The learning rate, or where no job has chosen one that of new weights."""
-        return default_rate(False) if self.learning_rate is None else self.learning_rate
+        """The learning rate; raises EngineError where none is chosen, since it depends on what learns."""
+        if self.learning_rate is None:
+            raise EngineError(
+                "The training has no learning_rate.",
+                f"Give one: {TRAINED_RATE:g} where weights that were trained before learn, {NEW_RATE:g} for new ones.",
+            )
+        return self.learning_rate
 
 
 @dataclass(frozen=True)
@@ -299,6 +304,13 @@ class LoraConfig(Checked):
     )
     embeddings: bool = knob(
         False, "LoRA: the vectors by which tokens enter the model also get an adapter (a row of MoDE's table 2)."
+    )
+    first_layer: int = knob(
+        0,
+        "LoRA: layers before this one, counted from 0, get no adapter, and experts on one text compute them once "
+        "(0: every layer gets one).",
+        ge=0,
+        le=2**12,
     )
 
 

@@ -265,7 +265,7 @@ def left_in_container() -> int:
 
 
 def megabytes(size: int) -> str:
-    """A size in words, such as `2,310 MB`, or `0.4 MB`."""
+    """A size as text, such as `2,310 MB`, or `0.4 MB`."""
     return f"{size / 1e6:,.1f} MB" if size < 1e7 else f"{size / 1e6:,.0f} MB"
 
 
@@ -350,7 +350,7 @@ def _list_gpus() -> list[Gpu]:
 
 
 def gpu_uuid(device: str) -> str:
-    """The UUID of the GPU that a device name, such as `auto` or `cuda:1`, means; empty if it is none."""
+    """The UUID of the GPU that a device name, such as `auto` or `cuda:1`, means; empty if it means no GPU."""
     import torch
 
     chosen = choose_device(device)

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from engine.device import is_shapes_only
 from engine.errors import DamagedFileError
 
 MANIFEST = "manifest.json"
+_RESTORE = "Restore it from a copy, or run the job that made it again."
 EXPERT_CARD = "expert.json"  # in the folder of an expert of any method: which one, and whose base
 
 
@@ -53,6 +54,29 @@ class ArtifactRef:
     def num_files(self) -> int:
         """The number of files that its manifest lists."""
         return len(_listed(self.folder / MANIFEST))
+
+
+@contextmanager
+def reading_own(what: str, next_step: str = _RESTORE) -> Iterator[None]:
+    """Raises DamagedFileError for whatever a damaged file raises that this program wrote: cut, or without a key."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
+        cause = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise DamagedFileError(f"{what} cannot be read ({cause}).", next_step) from error
+
+
+def read_own(file: Path, keys: Collection[str] = (), next_step: str = _RESTORE) -> dict[str, Any]:
+    """The JSON object in a file that this program wrote, which has these keys; raises DamagedFileError."""
+    with reading_own(str(file), next_step):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise TypeError("it is not a JSON object")
+        for key in keys:
+            _ = content[key]
+        return content
 
 
 def sha256_of(path: Path) -> str:
@@ -201,7 +225,7 @@ def weights_sha256(folder: Path) -> str:
 
 
 def _listed(manifest: Path) -> dict[str, dict[str, Any]]:
-    """The files that a manifest lists; raises ValueError where it is none."""
+    """The files that a manifest lists; raises ValueError where it is not a manifest."""
     try:
         files = json.loads(manifest.read_text(encoding="utf-8"))["files"]
         is_list = all(map(_is_listed, files, files.values()))
@@ -219,9 +243,6 @@ def _is_listed(name: str, file: Any) -> bool:
     parts = Path(name).parts
     is_writable = "\0" not in name and name.encode(errors="replace").decode() == name
     return bool(parts) and is_writable and not Path(name).is_absolute() and ".." not in parts
-
-
-_RESTORE = "Restore it from a copy, or run the job that made it again."
 
 
 def folder_size(folder: Path) -> int:

@@ -41,6 +41,7 @@ _UNPACK = "Unpack it and import what is inside."
 _NOT_TEXT = "Import files that hold text."
 _AS_SAFETENSORS = "Load it with transformers and save it with save_pretrained(folder), which writes safetensors."
 _FROM_GGUF = "Add it as a seed model, which dequantizes it; everything else takes safetensors."
+_LITTLE_ENDIAN = "Convert it by the program of the library gguf: gguf-convert-endian FILE little."
 _PICKLE = "Pickles can run code and are never opened. "
 _MAGIC: tuple[tuple[bytes, Kind, str, str], ...] = (
     (b"PK\x03\x04", "archive", "a zip archive", _UNPACK),
@@ -129,6 +130,8 @@ def describe_head(head: bytes, subject: str) -> PathKind:
         return PathKind("pointer", *pointer)
     if head.startswith(b"GGUF") and head[5:8] == bytes(3):  # a version below 256
         return PathKind("gguf", f"{subject} is a GGUF file{_precision_of_gguf(head)}.", _FROM_GGUF)
+    if head.startswith(b"GGUF") and head[4:7] == bytes(3) != head[4:8]:
+        return PathKind("binary", f"{subject} is a big-endian GGUF file.", _LITTLE_ENDIAN)
     if head[8:10] == b'{"' and 2 < int.from_bytes(head[:8], "little") < 1 << 27:
         return PathKind("safetensors", f"{subject} is a safetensors file.", "Give the folder of its model or adapter.")
     if encoding := _wide_encoding(head):

@@ -24,7 +24,8 @@ from workbench.answers.integrity import FaultyArtifact, WorkbenchBackup
 from workbench.errors import DiskFullError, StorageError, StoreFailedError
 from workbench.integrity.check import See, faulty_artifact
 from workbench.registry import backups, database
-from workbench.schema.tables import Artifact, Job
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Artifact
 from workbench.settings import Settings
 from workbench.store.storage import OWNER, Storage, free_bytes, get_storage, noticing_full_disk
 

@@ -15,12 +15,13 @@ from sqlalchemy.orm import Session
 
 from engine.files import MANIFEST, former_pattern
 from jobs.attempt.leftovers import jobs_with_leftovers, remove_leftovers_of
-from jobs.probe.forecast import probes_folder
+from jobs.probe.probe_run import probes_folder
 from jobs.uploads import upload_id, uploads_folder
 from workbench.kinds.kind import paths_read
 from workbench.registry import database
 from workbench.schema.job_states import UNFINISHED
-from workbench.schema.tables import Corpus, Job
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Corpus
 from workbench.settings import Settings
 from workbench.store import artifacts, ownership, rebuild, tombstones
 from workbench.store.object_store import ARTIFACTS, CHECKPOINTS, LOGS

@@ -29,7 +29,8 @@ from workbench.integrity.check import See, check_store
 from workbench.job_records import leases
 from workbench.registry import backups, database
 from workbench.registry.backups import copy_rows, has_rows
-from workbench.schema.tables import Artifact, Job, User
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Artifact, User
 from workbench.settings import Settings
 from workbench.store.storage import OWNER, RECORDS
 

@@ -12,7 +12,7 @@ import pytest
 from ui.cli.app import main
 from workbench.registry.database import transaction
 from workbench.registry.reports import register_report
-from workbench.schema.tables import Job
+from workbench.schema.job_tables import Job
 
 HIDDEN = """
 import importlib.metadata as metadata, sys

@@ -1,6 +1,6 @@
 """The registry's first tables: jobs, corpora, seed models, experts, mixtures, evaluations.
 
-Constraints take their names from the convention in workbench.schema.tables.
+Constraints take their names from the convention in workbench.schema.base.
 """
 
 from __future__ import annotations

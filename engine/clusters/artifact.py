@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from engine.clusters.centroids import Clusters, Labels, squared_distances
@@ -30,7 +29,7 @@ from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, load_tfidf
 from engine.clusters.kmeans import drawn_cluster
 from engine.errors import DamagedFileError, EngineError
 from engine.events import Progress
-from engine.files import ArtifactRef, folder_size
+from engine.files import ArtifactRef, folder_size, reading_own
 from engine.text.split_names import SPLITS
 
 _CARD, _TENSORS, _EMBEDDER = "clustering.json", "clustering.safetensors", "embedder"
@@ -44,10 +43,8 @@ def load_embedder(folder: Path, seed: Path | None = None, device: str = "cpu") -
     `seed` is the model's folder for a hidden-state embedder, and `device` names where it computes. Raises
     DamagedFileError for an invalid or changed embedder.
     """
-    try:
+    with reading_own(f"The embedder in {folder}", "Cluster again."):
         kind = json.loads((folder / "embedder.json").read_text(encoding="utf-8"))["kind"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DamagedFileError(f"The embedder in {folder} cannot be read ({error}).", "Cluster again.") from error
     if kind == HiddenStateEmbedder.kind:
         return load_hidden_states(folder, seed, device)
     if kind == TfidfEmbedder.kind:
@@ -118,19 +115,18 @@ def open_clustering(artifact: ArtifactRef, seed: ArtifactRef | None = None, devi
 
 def load_clustering(folder: Path, seed: ArtifactRef | None = None, device: str = "cpu") -> FittedClustering:
     """Loads a clustering; `seed` is the model of a hidden-state embedder on `device`, whose files are checked."""
-    try:
+    with reading_own(f"The clustering in {folder}", "Cluster again."):
         card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
         tensors = load_file(folder / _TENSORS)
         clusters = Clusters(
             card["method"], card["seed"], tensors["centres_KD"], tensors["labels_N"], tuple(tensors["costs"].tolist())
         )
         ids = tuple(row.tobytes().hex() for row in tensors["document_ids"])
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise DamagedFileError(f"The clustering in {folder} cannot be read ({error}).", "Cluster again.") from error
+        embedder_sha256 = str(card["embedder_sha256"])
     if seed is not None:
         seed.check()
     embedder = load_embedder(folder / _EMBEDDER, seed.folder if seed else None, device)
-    if embedder.sha256 != card["embedder_sha256"]:
+    if embedder.sha256 != embedder_sha256:
         raise DamagedFileError(
             f"The embedder in {folder} is not the one that its clusters were fitted with.", "Cluster again."
         )

@@ -25,6 +25,7 @@ from torch import Tensor
 from engine.clusters.centroids import squared_distances
 from engine.errors import ScoresError
 from engine.events import Progress
+from engine.files import reading_own
 
 if TYPE_CHECKING:
     from engine.clusters.artifact import FittedClustering
@@ -144,9 +145,9 @@ def measure_distances(
     nearest_X, known_X = np.zeros(total, dtype=np.float32), np.zeros(total, dtype=np.int32)
     stop, reader = 0, _DistanceReader(clustering, tokenizer, text.tokens)
     for number in range(len(text.starts_N)):
-        inputs, _ = text.block(number)
-        start, stop = stop, stop + len(inputs)
-        vectors_TD, known_X[start:stop] = reader.read(int(text.starts_N[number]), inputs)
+        begin, (_, targets) = int(text.starts_N[number]), text.block(number)
+        start, stop = stop, stop + len(targets)
+        vectors_TD, known_X[start:stop] = reader.read(begin, text.tokens.array[begin : begin + len(targets)])
         squared_TK = squared_distances(vectors_TD, clustering.clusters.centres_KD)
         nearest_X[start:stop] = squared_TK.min(1)
         further_KX[:, start:stop] = (squared_TK - squared_TK.min(1, keepdims=True)).T
@@ -208,7 +209,8 @@ def require_same_text(distances: Path, scores: Path) -> None:
 
 def open_distances(folder: Path) -> Distances:
     """Opens stored distances, memory-mapped until used."""
-    card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
-    further_KX = np.load(folder / _FURTHER, mmap_mode="c", allow_pickle=False)  # c: torch wants to be able to write
-    nearest_X, known_X = (torch.from_numpy(np.load(folder / name, allow_pickle=False)) for name in (_NEAREST, _KNOWN))
-    return Distances(torch.from_numpy(further_KX), nearest_X, known_X, int(card["block_size"]))
+    with reading_own(f"The distances in {folder}", "Evaluate the mixture again."):
+        card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
+        further_KX = np.load(folder / _FURTHER, mmap_mode="c", allow_pickle=False)  # c: torch wants to be able to write
+        nearest_X, known_X = (torch.from_numpy(np.load(folder / one, allow_pickle=False)) for one in (_NEAREST, _KNOWN))
+        return Distances(torch.from_numpy(further_KX), nearest_X, known_X, int(card["block_size"]))

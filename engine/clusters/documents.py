@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from engine.errors import CorpusError, DamagedFileError
+from engine.errors import CorpusError
 from engine.events import Progress
+from engine.files import reading_own
 from engine.text.corpus import Document
 from engine.text.parquet_rows import Row, SortedRows, Table, read_groups, read_ids, read_range, read_rows
 from engine.text.plain_text import pieces
@@ -335,20 +335,16 @@ class Mapped:
 
 def load_documents(folder: Path) -> ClusteredDocuments:
     """The documents as they were saved; raises DamagedFileError."""
-    try:
+    with reading_own(f"The documents in {folder}", _CLUSTER_AGAIN):
         tensors = load_file(folder / _FILE)
         ids_N = np.ascontiguousarray(tensors.pop("ids_N")).view("S32").reshape(-1)
         return ClusteredDocuments(ids_N=ids_N, **tensors)
-    except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
-        raise DamagedFileError(f"The documents in {folder} cannot be read ({error}).", _CLUSTER_AGAIN) from error
 
 
 def load_mapped(folder: Path) -> Mapped:
     """The stored map of a clustering; raises DamagedFileError."""
-    try:
+    with reading_own(f"The map's vectors in {folder}", _CLUSTER_AGAIN):
         return Mapped(**load_file(folder / _MAPPED))
-    except (OSError, TypeError, SafetensorError) as error:
-        raise DamagedFileError(f"The map's vectors in {folder} cannot be read ({error}).", _CLUSTER_AGAIN) from error
 
 
 def join(parts: Sequence[tuple[ClusteredDocuments, Mapped]]) -> tuple[ClusteredDocuments, Mapped]:

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from engine.clusters.artifact import BATCH, FittedClustering
@@ -27,8 +26,9 @@ from engine.clusters.documents import ClusteredDocuments, as_ids, places_of
 from engine.clusters.embedders.base import AnyEmbedder
 from engine.clusters.embedders.tfidf_svd import BY_HIDDEN_STATES, TfidfEmbedder, UnspacedText, fit_tfidf, load_tfidf
 from engine.clusters.kmeans import find_clusters
-from engine.errors import DamagedFileError, EngineError
+from engine.errors import EngineError
 from engine.events import Progress, forward_progress
+from engine.files import reading_own
 from engine.text.parquet_rows import num_rows, read_rows
 
 NUM_TERMS = 20
@@ -90,12 +90,8 @@ def words_of(clustering: FittedClustering, folder: Path) -> Words:
     """The word descriptions of the clustering in a folder."""
     if isinstance(clustering.embedder, TfidfEmbedder):
         return Words(clustering.embedder, clustering.clusters.centres_KD)
-    try:
+    with reading_own(f"The words of the clusters in {folder}", "Cluster again."):
         centres_KD = load_file(folder / "words" / "centres.safetensors")["centres_KD"]
-    except (OSError, KeyError, SafetensorError) as error:
-        raise DamagedFileError(
-            f"The words of the clusters in {folder} cannot be read ({error}).", "Cluster again."
-        ) from error
     return Words(load_tfidf(folder / "words"), centres_KD)
 
 
@@ -152,8 +148,9 @@ def load_facts(folder: Path) -> SampleFacts:
     file = folder / _FACTS
     if not file.exists():
         return SampleFacts()
-    facts = json.loads(file.read_text(encoding="utf-8"))
-    return SampleFacts(facts["num_divided"], tuple(facts["arbitrary"]), facts["unspaced_share"])
+    with reading_own(str(file), "Cluster again."):
+        facts = json.loads(file.read_text(encoding="utf-8"))
+        return SampleFacts(facts["num_divided"], tuple(facts["arbitrary"]), facts["unspaced_share"])
 
 
 def embed(documents: Path, embedder: AnyEmbedder) -> Generator[Progress, None, Floats]:

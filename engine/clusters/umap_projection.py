@@ -19,6 +19,7 @@ from safetensors.numpy import load_file, save_file
 from engine.device import preserve_threads
 from engine.errors import EngineError
 from engine.events import Progress
+from engine.files import reading_own
 
 FITTED = 20_000  # documents to fit on; more take long and change little
 SHARD = 10_000
@@ -42,10 +43,11 @@ class Map:
 
 
 def load_map(folder: Path) -> Map:
-    """Loads the map."""
-    tensors = load_file(folder / "map.safetensors")
-    card = json.loads((folder / "map.json").read_text(encoding="utf-8"))
-    return Map(tensors["coordinates_N2"], tensors["is_fitted_N"], card["seed"])
+    """Loads the map; raises DamagedFileError."""
+    with reading_own(f"The map in {folder}", "Cluster again."):
+        tensors = load_file(folder / "map.safetensors")
+        card = json.loads((folder / "map.json").read_text(encoding="utf-8"))
+        return Map(tensors["coordinates_N2"], tensors["is_fitted_N"], card["seed"])
 
 
 def project(vectors_ND: NDArray[Any], *, num_fitted: int = FITTED, seed: int = 0) -> Iterator[Progress | Map]:

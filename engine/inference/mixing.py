@@ -167,7 +167,7 @@ class GroupReader:
         """Reads the next piece, and computes log-probabilities after the token at a position if it is in there."""
         piece = list(ids[self._num_read : self._num_read + CHUNK_POSITIONS])
         self._cache = model.new_cache() if self._cache is None else self._cache
-        input_ET = torch.tensor([piece] * len(self.places), device=model.device)
+        input_ET = torch.tensor(piece, device=model.device).expand(len(self.places), -1)  # one text
         hidden_ETD = model.read(input_ET, self._rows, self._cache)
         self._before, self._piece = None, _ReadChunk(hidden_ETD, model.part_weights(), 0, hidden_ETD[:, :0])
         index = wanted - self._num_read

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -22,7 +23,16 @@ from engine.errors import is_out_of_memory
 from engine.models.discovery import keeps_other_states
 from engine.models.likelihoods import decoder_of
 from engine.models.multi_expert import MultiExpertModel
-from engine.models.rows import Rows, with_rows
+from engine.models.rows import Rows
+from engine.models.shared_layers import (
+    Levels,
+    Text,
+    are_alike,
+    differ_by_rounding,
+    first_layers,
+    plan_levels,
+    row_owners,
+)
 
 _BLOCK = 64  # positions by which a cache grows at least
 _FEW_TOKENS = 8  # of a stream that decodes
@@ -33,7 +43,8 @@ class Slot:
 
     def __init__(self) -> None:
         self.length = 0
-        self._layers: dict[int, tuple[Tensor, Tensor]] = {}  # [E, H, capacity, A] each
+        self.first_layers_E: Sequence[int] = ()  # from which its experts have rows of their own; set at the first read
+        self._layers: dict[int, tuple[Tensor, Tensor]] = {}  # [rows, H, capacity, A] each
 
     @property
     def num_layers(self) -> int:
@@ -41,7 +52,7 @@ class Slot:
         return len(self._layers)
 
     def append(self, layer: int, keys_EHTA: Tensor, values_EHTA: Tensor) -> tuple[Tensor, Tensor]:
-        """Writes keys and values behind the read positions; gives all up to there [E, H, S, A]."""
+        """Writes keys and values of a layer's rows behind the read positions; gives all up to there [E, H, S, A]."""
         end = self.length + keys_EHTA.shape[2]
         keys, values = self._layers.get(layer, (None, None))
         if keys is None or values is None or keys.shape[2] < end:
@@ -56,13 +67,13 @@ class Slot:
         self.length = min(self.length, length)
 
     def row(self, index: int) -> Slot:
-        """One row, which reads on separately: it writes behind the read positions, where the whole writes over it."""
+        """One expert, which reads on separately: it writes behind the read positions, where the whole overwrites it."""
         row = Slot()
         row.length = self.length
-        row._layers = {
-            layer: (keys[index : index + 1], values[index : index + 1])
-            for layer, (keys, values) in self._layers.items()
-        }
+        for layer, (keys, values) in self._layers.items():
+            owners = row_owners(self.first_layers_E, layer)
+            at = sorted({*owners}).index(owners[index])
+            row._layers[layer] = keys[at : at + 1], values[at : at + 1]
         return row
 
     def num_bytes(self) -> int:
@@ -78,41 +89,43 @@ class Slot:
         return grown
 
 
-class _Share(NamedTuple):
-    """A stream's part of a pass: tokens [E, T], and the row of each."""
+class _Pass:
+    """A pass in which the tokens of each stream attend to its own text."""
 
-    slot: Slot
-    ids_ET: Tensor
-    rows_ET: Tensor
-
-
-class _Pass(NamedTuple):
-    shares: Sequence[_Share]
-    places_N: Tensor  # the rows, in the order of the shares
-    order_N: Tensor  # from the order of the shares to that of the rows
+    def __init__(self, slots: Sequence[Slot], levels: Levels) -> None:
+        self._slots, self._levels = slots, levels
+        self._orders: dict[int, tuple[Tensor, Tensor]] = {}  # by level: the rows, in the order of the streams, and back
 
     def attend(self, module: Any, *states_NH1A: Tensor, **options: Any) -> tuple[Tensor, None]:
         """Attention [N, 1, H, A] of each stream's tokens over its own text."""
-        sizes = [share.rows_ET.numel() for share in self.shares]
-        by_share = [states[self.places_N, :, 0].split(sizes) for states in states_NH1A]  # one gather for all streams
-        own = zip(self.shares, *by_share, strict=True)
-        parts = [self._attend(share, module, states_MHA, options) for share, *states_MHA in own]
-        return torch.cat(parts)[self.order_N], None
+        level = self._levels.at(module.layer_idx)
+        if level.first_layer not in self._orders:
+            places_N = torch.cat([rows_RT.flatten() for rows_RT in level.own_rows])
+            self._orders[level.first_layer] = places_N, places_N.argsort()
+        places_N, order_N = self._orders[level.first_layer]
+        sizes = [rows_RT.numel() for rows_RT in level.own_rows]
+        by_stream = [states[places_N, :, 0].split(sizes) for states in states_NH1A]  # one gather for all streams
+        own = zip(self._slots, level.own_rows, *by_stream, strict=True)
+        parts = [_attend(slot, rows_RT.shape, module, states_MHA, options) for slot, rows_RT, *states_MHA in own]
+        return torch.cat(parts)[order_N], None
 
-    def _attend(self, share: _Share, module: Any, states_MHA: Sequence[Tensor], options: Mapping[str, Any]) -> Tensor:
-        num_rows, num_new = share.rows_ET.shape
-        own = [states.unflatten(0, (num_rows, num_new)).transpose(1, 2) for states in states_MHA]
-        query, new_keys, new_values = own
-        keys, values = share.slot.append(module.layer_idx, new_keys, new_values)
-        mask = None
-        if 1 < num_new < keys.shape[2]:
-            mask = torch.ones(num_new, keys.shape[2], dtype=torch.bool, device=query.device)
-            mask = mask.tril(keys.shape[2] - num_new)[None, None]
-        if num_new <= _FEW_TOKENS and _is_faster_in_float32(query):
-            query, keys, values = query.float(), keys.float(), values.float()
-        out_ETHA: Tensor
-        out_ETHA, _ = _plain_attention()(module, query, keys, values, mask, **options)
-        return out_ETHA.flatten(0, 1)[:, None].to(new_keys.dtype)
+
+def _attend(
+    slot: Slot, shape: tuple[int, int], module: Any, states_MHA: Sequence[Tensor], options: Mapping[str, Any]
+) -> Tensor:
+    """Attention [M, 1, H, A] of a stream's rows of this shape [rows, T]."""
+    num_new = shape[1]
+    query, new_keys, new_values = (states.unflatten(0, shape).transpose(1, 2) for states in states_MHA)
+    keys, values = slot.append(module.layer_idx, new_keys, new_values)
+    mask = None
+    if 1 < num_new < keys.shape[2]:
+        mask = torch.ones(num_new, keys.shape[2], dtype=torch.bool, device=query.device)
+        mask = mask.tril(keys.shape[2] - num_new)[None, None]
+    if num_new <= _FEW_TOKENS and _is_faster_in_float32(query):
+        query, keys, values = query.float(), keys.float(), values.float()
+    out_RTHA: Tensor
+    out_RTHA, _ = _plain_attention()(module, query, keys, values, mask, **options)
+    return out_RTHA.flatten(0, 1)[:, None].to(new_keys.dtype)
 
 
 def _is_faster_in_float32(query: Tensor) -> bool:
@@ -141,32 +154,36 @@ def shared_attention(
 
 def read_together(model: MultiExpertModel, wanted: Sequence[tuple[Slot, Sequence[str], Tensor]]) -> list[Tensor]:
     """Hidden states [E, T, D] of each stream's tokens [E, T], in one pass; no slot's length changes."""
-    present = [key for key in model.keys if any(key in keys for _, keys, _ in wanted)]
-    rows: list[list[Any]] = [[None] * len(keys) for _, keys, _ in wanted]
-    counts, row = [], 0
-    for key in present:
-        began = row
-        for stream, (_, keys, ids_ET) in enumerate(wanted):
-            if key in keys:
-                rows[stream][list(keys).index(key)] = torch.arange(row, row + ids_ET.shape[1])
-                row += ids_ET.shape[1]
-        counts.append(row - began)
-    shares = [_Share(slot, ids_ET, torch.stack(own)) for (slot, _, ids_ET), own in zip(wanted, rows, strict=True)]
-    places_N = torch.cat([share.rows_ET.flatten() for share in shares])
-    order_N = places_N.argsort()
-    ids_N = torch.cat([share.ids_ET.flatten() for share in shares])[order_N]
-    positions = [slot.length + torch.arange(ids.shape[1]).expand(ids.shape) for slot, _, ids in wanted]
-    positions_N = torch.cat([position.flatten() for position in positions])[order_N].to(model.device)
-    unmasked = torch.ones(row, 1, 1, 1, dtype=torch.bool, device=model.device)  # masks are made for each stream
-    token = _pass.set(_Pass(shares, places_N, order_N))
+    slots, _, ids = zip(*wanted, strict=True)
+    for slot, keys, ids_ET in wanted:
+        slot.first_layers_E = slot.first_layers_E or _first_layers(model, keys, ids_ET)  # for good
+        assert not (any(slot.first_layers_E) and ids_ET.stride(0)), "the experts of a slot that shares read one text"
+    texts = [Text(keys, slot.first_layers_E, ids_ET.shape[1]) for slot, keys, ids_ET in wanted]
+    levels = Levels(model, plan_levels(model.keys, texts))
+    of_texts = levels.first.of_texts
+    row_of_token_N = torch.cat([rows_ET.flatten() for rows_ET in of_texts])
+    num_rows = len(levels.first.from_input)
+    ids_N = torch.empty(num_rows, dtype=torch.long, device=model.device)
+    ids_N[row_of_token_N] = torch.cat([ids_ET.flatten() for ids_ET in ids])
+    positions = [slot.length + torch.arange(ids_ET.shape[1]).expand(ids_ET.shape) for slot, _, ids_ET in wanted]
+    positions_N = torch.empty_like(ids_N)
+    positions_N[row_of_token_N] = torch.cat([positions_ET.flatten() for positions_ET in positions]).to(model.device)
+    unmasked = torch.ones(num_rows, 1, 1, 1, dtype=torch.bool, device=model.device)  # masks are made for each stream
+    token = _pass.set(_Pass(slots, levels))
     try:
-        with with_rows(Rows(tuple(present), tuple(counts))):
+        with levels.in_use():
             out = decoder_of(model.lm)(
                 input_ids=ids_N[:, None], position_ids=positions_N[:, None], attention_mask=unmasked, use_cache=False
             )
     finally:
         _pass.reset(token)
-    return [out.last_hidden_state[share.rows_ET.flatten(), 0].unflatten(0, share.rows_ET.shape) for share in shares]
+    return [out.last_hidden_state[rows_ET.flatten(), 0].unflatten(0, rows_ET.shape) for rows_ET in levels.last.of_texts]
+
+
+def _first_layers(model: MultiExpertModel, keys: Sequence[str], ids_ET: Tensor) -> Sequence[int]:
+    """From which layer on the experts of a stream have rows of their own."""
+    first_layers_E = first_layers(model, keys, ids_ET)
+    return first_layers_E if any(first_layers_E) and _rows_part(model, keys, first_layers_E) else [0] * len(keys)
 
 
 _reasons: WeakKeyDictionary[MultiExpertModel, str] = WeakKeyDictionary()
@@ -210,7 +227,7 @@ def _reads_alike(model: MultiExpertModel) -> bool:
             together = read_together(model, [(slot, keys, piece) for slot, piece in zip(slots, pieces, strict=True)])
             for slot, cache, piece, ours in zip(slots, caches, pieces, together, strict=True):
                 slot.length += piece.shape[1]
-                if not _differ_by_rounding(ours, model.read(piece, Rows.one_each(keys), cache)):
+                if not differ_by_rounding(ours, model.read(piece, Rows.one_each(keys), cache)):
                     return False
     except Exception as error:  # its code takes no such positions or masks
         if is_out_of_memory(error):
@@ -219,13 +236,19 @@ def _reads_alike(model: MultiExpertModel) -> bool:
     return all(slot.num_layers == model.lm.config.num_hidden_layers for slot in slots)
 
 
-def _differ_by_rounding(ours_ETD: Tensor, theirs_ETD: Tensor) -> bool:
-    """Whether no token's state is further from the other than the root of the precision, as a share of its length.
+_parting: WeakKeyDictionary[MultiExpertModel, bool] = WeakKeyDictionary()
 
-    A single element may be far off by mere rounding, the length of all is not: of SmolLM2-135M 4e-6 in float32, 0.0007
-    in float16, 0.025 in bfloat16, where this allows 0.0003, 0.03 and 0.09; one key left out makes 0.16, wrong positions
-    0.92.
-    """
-    ours, theirs = ours_ETD.float(), theirs_ETD.float()
-    least = torch.finfo(theirs_ETD.dtype).eps ** 0.5
-    return bool(((ours - theirs).norm(dim=-1) <= least * theirs.norm(dim=-1)).all())
+
+def _rows_part(model: MultiExpertModel, keys: Sequence[str], first_layers_E: Sequence[int]) -> bool:
+    """Whether rows may part within shared passes; tried once."""
+    if model not in _parting:
+
+        def read_in(slot: Slot, ids_ET: Tensor) -> Tensor:
+            (hidden_ETD,) = read_together(model, [(slot, keys, ids_ET)])
+            slot.length += ids_ET.shape[1]
+            return hidden_ETD
+
+        shared, separate = Slot(), Slot()
+        shared.first_layers_E, separate.first_layers_E = first_layers_E, [0] * len(keys)
+        _parting[model] = are_alike(model, len(keys), partial(read_in, shared), partial(read_in, separate))
+    return _parting[model]

@@ -4,7 +4,7 @@ A score folder holds `logprobs.npy`, float32 [tokens], and `hits.npy`, bool [tok
 probable one. Both are in the order of the excerpt's blocks; where each of these begins is in `starts.npy`, in which
 document in `documents.npy`; and `scores.json` has the block size and the text's hash. Older folders have no hits.
 Of conversations `counted.npy`, bool [tokens], says which tokens perplexities are of: those of answers. The others are
-evidence for a gate as they are in generation; what only fills a block has the log-likelihood 0, which is none.
+evidence for a gate as they are in generation; what only fills a block has the log-likelihood 0, as no token has.
 The blocks are independent: each token is predicted from what precedes it in its block; the last block may be shorter.
 Log-likelihoods of several experts can be mixed, hits cannot: what a mixture finds most probable depends on all tokens.
 Shapes: E experts, N blocks, T positions.
@@ -28,6 +28,7 @@ from torch import Tensor
 from engine.device import preserve_threads
 from engine.errors import ScoresError, TrainingError
 from engine.events import Progress
+from engine.files import read_own
 from engine.mixing.base import Gate
 from engine.models.expert_model import ExpertModel
 from engine.models.rows import Rows
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from engine.clusters.distances import Distances
 
 
-_LOGPROBS, _COUNTED = "logprobs.npy", "counted.npy"
+_LOGPROBS, _HITS, _COUNTED = "logprobs.npy", "hits.npy", "counted.npy"
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
@@ -54,37 +55,52 @@ def score_tokens(
 
     Raises ScoresError when there is nothing to predict.
     """
+    yield from score_together(model, {key: folder}, text, batch_size=batch_size)
+
+
+def score_together(
+    model: ExpertModel, folders: Mapping[str, Path], text: EvalSample, *, batch_size: int = 8
+) -> Iterator[Progress]:
+    """The same of experts by their keys; several read a block at a time, and compute layers that they share once."""
     total = text.num_tokens
     if total < 1:
         raise ScoresError("The text has fewer than 2 tokens.", "Import more text for this domain.")
-    logprobs = np.lib.format.open_memmap(folder / _LOGPROBS, mode="w+", dtype=np.float32, shape=(total,))
-    hits = np.lib.format.open_memmap(folder / "hits.npy", mode="w+", dtype=np.bool_, shape=(total,))
+    files = [
+        [
+            np.lib.format.open_memmap(folder / name, mode="w+", dtype=dtype, shape=(total,))
+            for name, dtype in ((_LOGPROBS, np.float32), (_HITS, np.bool_))
+        ]
+        for folder in folders.values()
+    ]
     done = 0
-    for some_logprobs, some_hits in _score(model, key, text, batch_size):
-        these = slice(done, done + len(some_hits))
-        logprobs[these], hits[these] = some_logprobs, some_hits
+    for scores_of_kinds in _score(model, [*folders], text, batch_size):
+        these = slice(done, done + scores_of_kinds[0].shape[1])
+        for of_expert, *some in zip(files, *scores_of_kinds, strict=True):
+            for file, values_X in zip(of_expert, some, strict=True):
+                file[these] = values_X
         done = these.stop
         yield Progress(done, total, "tokens")
-    if (marks_X := text.marks_X) is not None:
-        np.save(folder / _COUNTED, marks_X == COUNTED)
-    logprobs.flush()
-    hits.flush()
-    np.save(folder / "starts.npy", text.starts_N)
-    np.save(folder / "documents.npy", text.documents_N)
-    card = {"block_size": text.block_size, "num_tokens": total, "text_sha256": text.sha256}
-    (folder / "scores.json").write_text(json.dumps(card), encoding="utf-8")
+    for of_expert, folder in zip(files, folders.values(), strict=True):
+        for file in of_expert:
+            file.flush()
+        if (marks_X := text.marks_X) is not None:
+            np.save(folder / _COUNTED, marks_X == COUNTED)
+        np.save(folder / "starts.npy", text.starts_N)
+        np.save(folder / "documents.npy", text.documents_N)
+        card = {"block_size": text.block_size, "num_tokens": total, "text_sha256": text.sha256}
+        (folder / "scores.json").write_text(json.dumps(card), encoding="utf-8")
 
 
 def score_text(model: ExpertModel, key: str, text: EvalSample, batch_size: int = 8, *, in_turn: bool = False) -> Floats:
     """One expert's log-likelihood of every token of a text; `in_turn` computes one forward pass at a time."""
-    parts = [logprobs for logprobs, _ in _score(model, key, text, batch_size, in_turn=in_turn)]
+    parts = [logprobs_1X[0] for logprobs_1X, _ in _score(model, [key], text, batch_size, in_turn=in_turn)]
     return np.concatenate([np.zeros(0, dtype=np.float32), *parts])
 
 
 def _score(
-    model: ExpertModel, key: str, text: EvalSample, batch_size: int, *, in_turn: bool = False
+    model: ExpertModel, keys: Sequence[str], text: EvalSample, batch_size: int, *, in_turn: bool = False
 ) -> Iterator[tuple[Floats, Bools]]:
-    """The batches in order, in the caller's precision.
+    """Log-likelihoods and hits [E, X] of the batches in order, in the caller's precision; of several experts by blocks.
 
     On a CPU each batch uses one core: faster than all cores per operation, and bit-identical on any number of cores.
     """
@@ -94,11 +110,15 @@ def _score(
     @torch.inference_mode()
     def score(batch: tuple[Any, Any]) -> tuple[Floats, Bools]:
         inputs_NT, targets_NT = (torch.from_numpy(ids).to(model.device) for ids in batch)
+        rows = Rows(tuple(keys), (len(inputs_NT),) * len(keys))
+        if len(keys) > 1:
+            inputs_NT, targets_NT = (ids_1T.expand(len(keys), -1) for ids_1T in (inputs_NT, targets_NT))  # one text
         with torch.autocast(kind, dtype, enabled=is_mixed):
-            scores = model.token_scores(inputs_NT, targets_NT, Rows.all_to(key, len(inputs_NT)))
-        return scores.logprobs_BT.flatten().cpu().numpy(), scores.hits_BT.flatten().cpu().numpy()
+            scores = model.token_scores(inputs_NT, targets_NT, rows)
+        logprobs_EX, hits_EX = (part_BT.reshape(len(keys), -1).cpu().numpy() for part_BT in scores)
+        return logprobs_EX, hits_EX
 
-    batches = text.batches(batch_size)
+    batches = text.batches(batch_size if len(keys) == 1 else 1)
     scored = side_by_side(score, batches) if kind == "cpu" and not in_turn else map(score, batches)
     return scored if text.tokens.marks is None else _without_padding(scored, text)
 
@@ -127,14 +147,14 @@ def _without_padding(scored: Iterable[tuple[Floats, Bools]], text: EvalSample) -
     marks_X, done = text.marks_X, 0
     assert marks_X is not None
     for logprobs, hits in scored:
-        is_padding = marks_X[done : done + len(hits)] == PADDING
-        done += len(hits)
+        is_padding = marks_X[done : done + hits.shape[1]] == PADDING
+        done += hits.shape[1]
         yield np.where(is_padding, np.float32(0), logprobs), hits & ~is_padding
 
 
 def token_hits(folder: Path) -> Bools | None:
     """True for tokens that were the most probable [tokens], in the order of the scores; None for older folders."""
-    path = folder / "hits.npy"
+    path = folder / _HITS
     return np.asarray(np.load(path, allow_pickle=False), dtype=np.bool_) if path.exists() else None
 
 
@@ -168,8 +188,7 @@ def open_scores(folders: Sequence[Path]) -> tuple[Tensor, int]:
 
 def score_card(folder: Path) -> dict[str, Any]:
     """Block size, number of tokens and hash of the scored text."""
-    card: dict[str, Any] = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-    return card
+    return read_own(folder / "scores.json", ["block_size"], "Evaluate again.")
 
 
 def require_same_cards(cards: Sequence[dict[str, Any]]) -> None:

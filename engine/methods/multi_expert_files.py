@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.errors import DamagedFileError, ModelError
-from engine.files import EXPERT_CARD, ArtifactRef
+from engine.files import EXPERT_CARD, ArtifactRef, read_own
 from engine.methods.registry import methods
 from engine.methods.rows import BASE_CARD, CARD_METHOD, SHARED_FILE, RowMethod, base_card, is_seed, stored_placement
 from engine.models.expert_model import ExpertModel, ModelLimits
@@ -130,11 +130,7 @@ def read_expert(expert: ArtifactRef, base_sha256: str) -> StoredTensors:
 
 
 def read_card(folder: Path) -> dict[str, Any]:
-    try:
-        card: dict[str, Any] = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DamagedFileError(f"{folder} has no valid {EXPERT_CARD} of an expert.", "Restore the expert.") from error
-    return card
+    return read_own(folder / EXPERT_CARD)
 
 
 class MultiExpertHost:

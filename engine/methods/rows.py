@@ -5,14 +5,12 @@ They share files, caches, training and mixing. What differs is where the modules
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import DamagedFileError
-from engine.files import ArtifactRef
+from engine.files import ArtifactRef, read_own
 from engine.methods.base import Method, SeedOrigin, StoredExpert
 from engine.models import flops
 from engine.models.flops import Shape
@@ -49,12 +47,7 @@ def base_card(base: Path) -> dict[str, Any]:
     path = base / BASE_CARD
     if not path.exists():
         return {}
-    try:
-        card: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        _ = card["experts_in"]
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise DamagedFileError(f"{path} does not name the placement of experts.", "Restore it.") from error
-    return card
+    return read_own(path, ["experts_in"])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,7 +72,7 @@ def ffn_places(lm: nn.Module, every: int = 1) -> Iterator[Place]:
 
 
 def linear_places(lm: nn.Module, targets: Targets = "all") -> Iterator[Place]:
-    """Every linear map of attention and FFNs, or of one of the two; a mixture of experts is none."""
+    """Every linear map of attention and FFNs, or of one of the two; not of a mixture of experts."""
     layout = layout_of(lm)
     both = tuple(map(operator.add, layout.attention, layout.ffn))
     paths = {"all": both, "attention": layout.attention, "ffn": layout.ffn}[targets]

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
+import shlex
 import struct
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +32,7 @@ _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _PIECE = 1 << 20
 _AGAIN = "Download it again."
+_SPLIT = re.compile(r"-\d{5}-of-(\d{5})\.gguf$", re.IGNORECASE)  # of llama.cpp: files of one model
 SAFETENSORS = "Give the model in safetensors format: its folder, or its name on the hub."
 
 
@@ -85,14 +89,22 @@ class GgufHeader:
                 file.seek(tensor.start)
                 left = tensor.num_bytes
                 while left > 0:
-                    left -= len(piece := file.read(min(left, _PIECE)))
+                    if not (piece := file.read(min(left, _PIECE))):
+                        raise ModelError(f"{self.path} became shorter while it was read.", _AGAIN)
+                    left -= len(piece)
                     digest.update(piece)
         return digest.hexdigest()
 
 
+def gguf_models(files: Iterable[Path]) -> list[Path]:
+    """The GGUF files among some; of a model that is split into several only the first."""
+    ggufs = sorted((path for path in files if path.suffix.lower() == ".gguf"), reverse=True)
+    return sorted({_SPLIT.sub("", str(path)): path for path in ggufs}.values())
+
+
 def only_gguf(path: Path) -> Path:
     """The GGUF file of a folder, or the file itself; raises ModelError where a folder holds several."""
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() == ".gguf") if path.is_dir() else [path]
+    files = gguf_models(path.iterdir()) if path.is_dir() else [path]
     if len(files) > 1:
         names = ", ".join(short(file.name) for file in files[:3]) + " …" * (len(files) > 3)
         raise ModelError(f"{path} holds {len(files)} GGUF files: {names}.", "Give the path of one of them.")
@@ -113,11 +125,19 @@ def read_header(path: Path) -> GgufHeader:
         problem = f"{path} is a GGUF file of type “{short(header.fields['general.type'])}”, not of a model."
         raise ModelError(problem, SAFETENSORS)
     if (count := header.fields.get("split.count", 1)) not in (0, 1):
-        problem = f"{path} is one of {short(count)} files of a split model."
-        raise ModelError(problem, "Join them by llama-gguf-split --merge FIRST NEW, and give NEW.")
+        raise ModelError(f"{path} is one of {short(count)} files of a split model.", _how_to_merge(path))
     if not header.architecture or not header.tensors:
         raise ModelError(f"{path} is a GGUF file without an architecture or without tensors.", SAFETENSORS)
     return header
+
+
+def _how_to_merge(path: Path) -> str:
+    """The command of llama.cpp that makes one file of those of a split model; they are numbered from 1."""
+    first, joined = "FIRST", "NEW"
+    if _SPLIT.search(path.name):
+        first, joined = (str(path.with_name(_SPLIT.sub(end, path.name))) for end in (r"-00001-of-\1.gguf", ".gguf"))
+    command = shlex.join(["llama-gguf-split", "--merge", first, joined])
+    return f"Join them with this program of llama.cpp, then give the new file: {command}"
 
 
 class _MalformedError(Exception):

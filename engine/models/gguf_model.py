@@ -1,8 +1,8 @@
 """A model of a GGUF file as a folder of safetensors, with its tokenizer and its chat template.
 
 transformers dequantizes it. It never sees the file's own folder, which could lead it elsewhere, and reads the file only
-after its header was checked. The weights are float32, which holds every dequantized number exactly; those of a file
-without quantization are stored in its own 16 bits where all of them fit.
+after its header was checked. The weights are float32, which holds every dequantized number exactly, unless bfloat16 is
+asked for; those of a file without quantization are stored in its own 16 bits where all of them fit.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, fields
 from io import StringIO
@@ -24,8 +24,8 @@ from torch import Tensor
 
 from engine.device import megabytes, most_main_memory
 from engine.errors import ModelError
-from engine.files import sha256_of
-from engine.foreign_files import read_object, short
+from engine.files import read_own, sha256_of
+from engine.foreign_files import short
 from engine.models import model_files
 from engine.models.families import empty_model, one_at_a_time, silent
 from engine.models.gguf_header import SAFETENSORS, GgufHeader, require_gguf
@@ -39,6 +39,7 @@ _PIECE = 1 << 24
 _ENDS = ("eos", "eot", "eom")  # tokens that end a text, a turn, and a message to a tool
 _KNOWN_SPLITS = ("gpt-2", "gpt2", "mpt", "olmo", "jais", "phi-2", "roberta-bpe")  # as GPT-2
 _SINGLE_DIGITS = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone")  # the same, each digit apart
+_BLANKS = "▁\t\n"  # as a vocabulary of SentencePiece writes them
 
 
 ORIGIN = "origin.json"  # of a seed's folder: its `GgufOrigin`
@@ -60,13 +61,16 @@ class GgufOrigin:
     @classmethod
     def read(cls, folder: Path) -> GgufOrigin | None:
         """That of a seed's folder; None where the model comes from elsewhere."""
-        stored = read_object(folder, ORIGIN, 1 << 16)
-        return None if stored is None else cls(**{field.name: stored[field.name] for field in fields(cls)})
+        if not (folder / ORIGIN).exists():
+            return None
+        names = [field.name for field in fields(cls)]
+        stored = read_own(folder / ORIGIN, names, "Restore it from a backup, or import the model again.")
+        return cls(**{name: stored[name] for name in names})
 
 
 @dataclass(frozen=True)
 class ConversionNeeds:
-    """Bytes that a conversion takes; `memory` until the seed is stored, `disk` for both copies of the weights."""
+    """Bytes that a conversion takes; `disk` for a joined file and both copies of the weights."""
 
     weights: int
     memory: int
@@ -80,18 +84,17 @@ class ConversionNeeds:
         )
 
 
-def conversion_needs(header: GgufHeader) -> ConversionNeeds:
-    """What the conversion and the import of a file take."""
+def require_space(header: GgufHeader, folder: Path, *, in_bf16: bool = False) -> ConversionNeeds:
+    """What conversion into a folder and import take; raises ModelError where the memory or the disk has less."""
     weights = _FLOAT32 * header.num_parameters
-    largest = _FLOAT32 * max((tensor.size for tensor in header.tensors), default=0)
-    memory = _LIBRARIES + max(2 * weights, weights + _WORKING_COPIES * largest)
-    return ConversionNeeds(weights, memory, 2 * weights)
-
-
-def require_space(header: GgufHeader, folder: Path) -> ConversionNeeds:
-    """What the conversion into a folder takes; raises ModelError where the memory or the disk has less."""
-    needs = conversion_needs(header)
-    memory, disk = most_main_memory(), shutil.disk_usage(folder).free
+    largest = _FLOAT32 * max(tensor.size for tensor in header.tensors)
+    joined = header.path.stat().st_size if header.path.parent == folder else 0  # its parts', on the disk already
+    needs = ConversionNeeds(
+        weights=weights,
+        memory=_LIBRARIES + max(2 * weights, weights + _WORKING_COPIES * largest),
+        disk=(weights if in_bf16 else 2 * weights) + joined,
+    )
+    memory, disk = most_main_memory(), shutil.disk_usage(folder).free + joined
     for needed, free, what in ((needs.memory, memory, "memory"), (needs.disk, disk, "disk")):
         if free is not None and needed > free:
             raise ModelError(
@@ -101,16 +104,17 @@ def require_space(header: GgufHeader, folder: Path) -> ConversionNeeds:
     return needs
 
 
-def convert_gguf(header: GgufHeader, folder: Path) -> tuple[GgufOrigin, tuple[str, ...]]:
+def convert_gguf(header: GgufHeader, folder: Path, *, in_bf16: bool = False) -> tuple[GgufOrigin, tuple[str, ...]]:
     """Writes the model of a file into a folder; gives its origin, and what of the file was left out or assumed.
 
-    Raises ModelError for an architecture, a quantization or a tokenizer that transformers does not read.
+    `in_bf16` rounds every number to bfloat16: half the disk of float32, but not the file's model to the bit. Raises
+    ModelError for an architecture, a quantization or a tokenizer that transformers does not read.
     """
     _require_types(header)
     with _reading(header), tempfile.TemporaryDirectory(dir=folder) as own:
         (Path(own) / _NAME).symlink_to(header.path.resolve())
         changes = [*_write_tokenizer(header, Path(own), folder), *_unread_tensors(header)]
-        dtype = _write_model(header, Path(own), folder)
+        dtype = _write_model(header, Path(own), folder, in_bf16=in_bf16)
     precision = str(dtype).removeprefix("torch.")
     origin = GgufOrigin(
         file=header.path.name,
@@ -123,7 +127,8 @@ def convert_gguf(header: GgufHeader, folder: Path) -> tuple[GgufOrigin, tuple[st
         license=short(header.fields.get("general.license", "")),
     )
     stored = ", ".join(f"{size:,} numbers in {kind}" for kind, size in header.types.items())
-    return origin, (f"Converted from GGUF ({header.quantization}: {stored}) to {precision}.", *changes)
+    rounded = ", rounded as asked" if in_bf16 else ""
+    return origin, (f"Converted from GGUF ({header.quantization}: {stored}) to {precision}{rounded}.", *changes)
 
 
 def _require_types(header: GgufHeader) -> None:
@@ -158,7 +163,8 @@ def _reading(header: GgufHeader) -> Iterator[None]:
         if "not supported yet" in str(error):
             problem = f"{header.path} is {of}, which the installed transformers does not read as GGUF."
             raise ModelError(problem, SAFETENSORS) from None
-        problem = f"transformers cannot read {header.path} ({of}, {header.quantization}): {short(error)}"
+        cause = f"it lacks {error}" if isinstance(error, KeyError) else short(error)
+        problem = f"transformers cannot read {header.path} ({of}, {header.quantization}): {cause.rstrip('.')}."
         raise ModelError(problem, SAFETENSORS) from error
 
 
@@ -166,6 +172,7 @@ def _write_tokenizer(header: GgufHeader, own: Path, folder: Path) -> Iterator[st
     """Writes the tokenizer and the chat template; yields what is not as in the file, as sentences."""
     from transformers import AutoTokenizer
 
+    _require_ids_of_tokens(header)
     tokenizer: Any = AutoTokenizer.from_pretrained(own, gguf_file=_NAME, local_files_only=True)
     fields = {name.removeprefix("tokenizer."): value for name, value in header.fields.items()}
     split = fields.get("ggml.pre", "")
@@ -181,10 +188,39 @@ def _write_tokenizer(header: GgufHeader, own: Path, folder: Path) -> Iterator[st
                 "known here: text is split as for GPT-2, and some ids may differ from those of training."
             )
     tokenizer.save_pretrained(folder)
+    if fields.get("ggml.model") == "llama" and header.architecture.startswith("gemma"):
+        merge_longest_runs_first(folder / "tokenizer.json")
     if not fields.get("chat_template"):
-        yield "The file has no chat template: a conversation with this model needs one of its own."
+        yield "The file has no chat template: for conversations give one with --chat-template."
     if others := sorted(name for name in fields if name.startswith("chat_template.")):
         yield f"Left out: the further chat templates {', '.join(short(name.split('.', 1)[1]) for name in others)}."
+
+
+def _require_ids_of_tokens(header: GgufHeader) -> None:
+    """Raises ModelError for a special token that the vocabulary lacks, where transformers ends with an index error."""
+    num_tokens = header.fields.get("tokenizer.ggml.tokens")  # the length of an array
+    if type(num_tokens) is not int:
+        return
+    for name, id in header.fields.items():
+        if name.endswith("_token_id") and type(id) is int and id >= num_tokens:
+            raise ModelError(f"{header.path} has {num_tokens:,} tokens, but {short(name)} is {id:,}.", SAFETENSORS)
+
+
+def merge_longest_runs_first(file: Path) -> None:
+    """Puts the merges of spaces, tabs and line ends before all others in a `tokenizer.json`, the longest runs first.
+
+    For SentencePiece each run of up to 31 of them is one symbol of Gemma, the longest found first. transformers ranks
+    merges by the ids, the shortest first: 40 spaces become 16, 16 and 8 of them in place of 31 and 9.
+    """
+
+    def rank(merge: Sequence[str]) -> tuple[int, int]:
+        left, right = merge
+        is_run = left[0] in _BLANKS and left + right == left[0] * (len(left) + len(right))
+        return (-len(left), -len(right)) if is_run else (0, 0)
+
+    state = json.loads(file.read_text(encoding="utf-8"))
+    state["model"]["merges"] = sorted(state["model"]["merges"], key=rank)
+    file.write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
 
 
 def _unread_tensors(header: GgufHeader) -> Iterator[str]:
@@ -196,7 +232,7 @@ def _unread_tensors(header: GgufHeader) -> Iterator[str]:
         )
 
 
-def _write_model(header: GgufHeader, own: Path, folder: Path) -> torch.dtype:
+def _write_model(header: GgufHeader, own: Path, folder: Path, *, in_bf16: bool) -> torch.dtype:
     """Writes config.json and model.safetensors; the precision of the weights."""
     import transformers
 
@@ -221,7 +257,7 @@ def _write_model(header: GgufHeader, own: Path, folder: Path) -> torch.dtype:
             raise ModelError(f"{header.path} does not fit its configuration: “{short(name)}” {what}.", SAFETENSORS)
     state = dict(lm.state_dict())
     del lm, loaded
-    dtype = _exact_half(header, state)
+    dtype = torch.bfloat16 if in_bf16 else _exact_half(header, state)
     for name in list(state):
         if state[name].is_floating_point():
             state[name] = state[name].to(dtype)

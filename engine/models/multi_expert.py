@@ -16,6 +16,7 @@ import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol, cast
 
 import torch
@@ -28,6 +29,7 @@ from engine.models.families import max_positions
 from engine.models.flops import Shape, training_flops
 from engine.models.likelihoods import decoder_of
 from engine.models.rows import Rows, current_rows, with_rows
+from engine.models.shared_layers import first_layer, levels_of_one_text
 from engine.models.stored_tensors import fill, without_weights
 
 
@@ -85,6 +87,11 @@ class Placement(ABC):
         del lm, layers
         return {"input_ids": input_ids_BT}
 
+    def frozen_flops(self, shape: Shape, context: int, expert_size: int, first_layer: int) -> int:
+        """Operations per token to train only experts of this size, which change layers from `first_layer` on."""
+        del first_layer
+        return self.method.frozen_flops(shape, context, expert_size)
+
     def merge(self, lm: Any, layers: Mapping[str, Any], key: str) -> None:
         """Replaces each layer by the expert's merged map. Raises ModelError if the expert cannot be merged."""
         for path, layer in layers.items():
@@ -131,6 +138,7 @@ class MultiExpertModel(TrainableModel):
         self.placement = placement
         self.max_positions = max_positions(lm.config) - placement.method.extra_positions
         self._layers = placement.insert(lm, keys)
+        self._first_layers: dict[str, int] = {}  # of experts that were asked for
         self._keeps_logits = "logits_to_keep" in inspect.signature(lm.forward).parameters
         in_lm = {id(module) for module in lm.modules()}
         self.beside = nn.ModuleDict({place: one for place, one in self._layers.items() if id(one) not in in_lm})
@@ -152,24 +160,35 @@ class MultiExpertModel(TrainableModel):
 
         `position_ids_BT` start again at 0 at each text of a row, and so keep these apart; not together with a cache.
         """
-        with with_rows(rows):
-            text = self._text(input_ids_BT, cache, position_ids_BT)
+        with self._computing(input_ids_BT, rows) as (ids_NT, output):
+            text = self._text(ids_NT, cache, position_ids_BT)
             num_logits = input_ids_BT.shape[1]  # an expert's own positions predict nothing that is needed
             if self._keeps_logits:
                 text["logits_to_keep"] = num_logits
             out = self.lm(**text, past_key_values=cache, use_cache=cache is not None)
         self._require_filled(cache)
-        return out.logits[:, -num_logits:]  # type: ignore[no-any-return]
+        return output(out.logits[:, -num_logits:])
 
     def read(
         self, input_ids_BT: Tensor, rows: Rows, cache: Any = None, *, position_ids_BT: Tensor | None = None
     ) -> Tensor:
         """The last hidden states [B, T, D] of the text; `cache` and `position_ids_BT` as for `forward`."""
         cached = {"use_cache": False} if cache is None else {"use_cache": True, "past_key_values": cache}
-        with with_rows(rows):
-            out = decoder_of(self.lm)(**self._text(input_ids_BT, cache, position_ids_BT), **cached)
+        with self._computing(input_ids_BT, rows) as (ids_NT, output):
+            out = decoder_of(self.lm)(**self._text(ids_NT, cache, position_ids_BT), **cached)
         self._require_filled(cache)
-        return out.last_hidden_state[:, -input_ids_BT.shape[1] :]  # type: ignore[no-any-return]
+        return output(out.last_hidden_state[:, -input_ids_BT.shape[1] :])
+
+    @contextmanager
+    def _computing(self, input_ids_BT: Tensor, rows: Rows) -> Iterator[tuple[Tensor, Callable[[Tensor], Tensor]]]:
+        """Within, a pass computes these rows. Gives what it reads, and what makes the rows of its output."""
+        levels = levels_of_one_text(self, input_ids_BT, rows)
+        if levels is None:
+            with with_rows(rows):
+                yield input_ids_BT, lambda output: output
+            return
+        with levels.in_use():
+            yield input_ids_BT[: len(levels.first.from_input)], lambda output: output[levels.last.of_texts[0][:, 0]]
 
     def _require_filled(self, cache: Any) -> None:
         """Raises ModelError for a decoder that has left the cache as it was."""
@@ -194,7 +213,7 @@ class MultiExpertModel(TrainableModel):
         if not experts_only:
             return training_flops(shape, context)
         sizes = (parameter.numel() for key in self.keys[:1] for parameter in self.expert_parameters(key).values())
-        return self.placement.method.frozen_flops(shape, context, sum(sizes))
+        return self.placement.frozen_flops(shape, context, sum(sizes), min(map(self.first_layer, self.keys), default=0))
 
     def expert_state(self, key: str) -> dict[str, Tensor]:
         """An expert's tensors under the names they have in the seed model."""
@@ -233,6 +252,7 @@ class MultiExpertModel(TrainableModel):
             raise ModelError(f"The expert “{key}” is in this model already.", "Use another key.")
         for path, expert in self._new_expert(copy_of, state).items():
             self._layers[path].experts[key] = expert
+        self._first_layers.pop(key, None)
         self.keys.append(key)
 
     def _new_expert(self, copy_of: str | None, state: Mapping[str, Tensor] | None) -> dict[str, nn.Module]:
@@ -256,6 +276,12 @@ class MultiExpertModel(TrainableModel):
         for path, _ in list(self.own_modules(key)):
             del self._layers[path].experts[key]
         self.keys.remove(key)
+
+    def first_layer(self, key: str) -> int:
+        """The first layer that an expert changes."""
+        if key not in self._first_layers:
+            self._first_layers[key] = first_layer(place for place, _ in self.own_modules(key))
+        return self._first_layers[key]
 
     def own_modules(self, key: str) -> Iterator[tuple[str, nn.Module]]:
         """The modules of an expert, by their place."""

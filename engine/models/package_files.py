@@ -9,19 +9,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, PackagePath, distribution
 from pathlib import Path
 
+from engine.device import megabytes
 from engine.errors import ModelError
 from engine.foreign_files import short
+from engine.models.gguf_header import gguf_models
 from engine.path_kinds import require_kind
 
 _PART = re.compile(r"(?P<name>.+\.gguf)\.part[-_]?(?P<number>\d{1,4})", re.IGNORECASE)
-_SPLIT = re.compile(r"-\d{5}-of-(\d{5})\.gguf$", re.IGNORECASE)  # of llama.cpp: files of one model
 _REQUIRED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_OPTIONAL = re.compile(r"\bextra\s*==")
 _MOST_NAMES = 3
 _PIECE = 1 << 20
 
@@ -37,6 +40,10 @@ class PackagedModel:
         """The path of the model; parts become one file in `folder`, under the name that they share."""
         if len(self.files) == 1 and not _PART.fullmatch(self.files[0].name):
             return self.files[0]
+        needed, free = sum(path.stat().st_size for path in self.files), shutil.disk_usage(folder).free
+        if needed > free:
+            problem = f"The parts of {self.package} take {megabytes(needed)} as one file; {megabytes(free)} are free."
+            raise ModelError(problem, "Free some disk.")
         target = folder / _PART.sub(r"\g<name>", self.files[0].name)
         with target.open("wb") as joined:
             for path in self.files:
@@ -79,7 +86,7 @@ def _find_package(package: str) -> Distribution:
 def _required(installed: Distribution) -> Iterator[Distribution]:
     """The packages that one requires without an extra, as far as they are installed."""
     for requirement in installed.requires or ():
-        if "extra ==" not in requirement and (name := _REQUIRED.match(requirement)):
+        if not _OPTIONAL.search(requirement) and (name := _REQUIRED.match(requirement)):
             try:
                 yield distribution(name[0])
             except PackageNotFoundError:
@@ -94,9 +101,7 @@ def _files(installed: Distribution) -> dict[Path, PackagePath]:
 
 
 def _complete_models(files: Sequence[Path]) -> Iterator[tuple[Path, ...]]:
-    ggufs = sorted(path for path in files if path.suffix.lower() == ".gguf")
-    split = {_SPLIT.sub("", str(path)): path for path in reversed(ggufs)}  # the first file of each
-    yield from ((path,) for path in sorted(split.values()))
+    yield from ((path,) for path in gguf_models(files))
     folders = {path.parent for path in files if path.suffix == ".safetensors"}
     yield from ((folder,) for folder in sorted(folders) if folder / "config.json" in files)
 

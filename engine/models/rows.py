@@ -59,6 +59,11 @@ def with_rows(rows: Rows) -> Iterator[None]:
         _rows.reset(token)
 
 
+def set_rows(rows: Rows) -> None:
+    """Sets other rows for the rest of the forward pass under way."""
+    _rows.set(rows)
+
+
 def rows_again() -> AbstractContextManager[None]:
     """Sets the rows of the forward pass under way once more later, as when a layer is computed again."""
     rows = _rows.get(None)

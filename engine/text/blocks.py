@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from engine.text.tokenizer import Tokenizer, batches
 BATCH_CHARACTERS = 1 << 20  # tokenized together
 TOKENIZE_AGAIN = "Tokenize the domain again."
 MASK_RULE = 2  # by which conversations are masked and sampled; trainings that began under rule 1 keep it
+_BEGINS = "bos_begins_blocks"  # in tokens.json
 PADDING, CONTEXT, COUNTED = 0, 1, 2  # marks: fills a block; is read, but is not in the loss; is in the loss
 
 
@@ -49,7 +50,7 @@ def pack_domain(documents_folder: Path, tokenizer: Tokenizer, folder: Path) -> I
                 done += len(texts)
                 yield Progress(done, total, "documents", split, is_first=True)
             splits[split] = {"documents": len(starts), "tokens": len(tokens)}
-    write_facts(folder, tokenizer, {"splits": splits})
+    write_facts(folder, tokenizer, {"splits": splits, **({_BEGINS: True} if tokenizer.begins_blocks else {})})
 
 
 def ids_dtype(tokenizer: Tokenizer) -> np.dtype[Any]:
@@ -81,22 +82,25 @@ class Tokens:
     marks: NDArray[np.uint8] | None = None
     documents: NDArray[np.int32] | None = None  # the index of each of these documents in its split; None: in order
     mask_rule: int | None = None  # by which conversations were masked and packed; None: not packed by a rule
+    begin_id: int | None = None  # read in place of each block's first token, by models that need it; never a target
 
     @classmethod
     def open(cls, folder: Path, split: str) -> Tokens:
         """The tokens of a split, memory-mapped; raises CorpusError when they are missing or damaged."""
         array = _open(folder / f"{split}.npy", ("uint16", "uint32"))
         starts = _open(part_file(folder, split, "starts"), ("int64",))
-        if not part_file(folder, split, "marks").exists():
-            return cls(array, starts)
-        marks = _open(part_file(folder, split, "marks"), ("uint8",))
-        documents = _open(part_file(folder, split, "documents"), ("int32",))
-        try:  # earlier versions, which masked by rule 1, did not write it
-            rule = int(json.loads((folder / "tokens.json").read_text(encoding="utf-8")).get("mask_rule", 1))
-        except (OSError, ValueError, AttributeError) as error:
+        try:
+            facts = json.loads((folder / "tokens.json").read_text(encoding="utf-8"))
+            begin_id = int(facts["bos_id"]) if facts.get(_BEGINS) else None
+            rule = int(facts.get("mask_rule", 1))  # earlier versions, which masked by rule 1, did not write it
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             problem = f"The facts about the tokens cannot be read ({error})."
             raise CorpusError(problem, TOKENIZE_AGAIN, path=folder) from None
-        return cls(array, starts, marks, documents, rule)
+        if not part_file(folder, split, "marks").exists():
+            return cls(array, starts, begin_id=begin_id)
+        marks = _open(part_file(folder, split, "marks"), ("uint8",))
+        documents = _open(part_file(folder, split, "documents"), ("int32",))
+        return cls(array, starts, marks, documents, rule, begin_id)
 
     def __len__(self) -> int:
         return len(self.array)
@@ -104,7 +108,7 @@ class Tokens:
     def first(self, num_tokens: int) -> Tokens:
         """The first tokens of the split."""
         marks = None if self.marks is None else self.marks[:num_tokens]
-        return Tokens(self.array[:num_tokens], self.starts, marks, self.documents, self.mask_rule)
+        return replace(self, array=self.array[:num_tokens], marks=marks)
 
     def num_blocks(self, block_size: int) -> int:
         """The number of full blocks; the last token of the array is only a target."""
@@ -118,7 +122,9 @@ class Tokens:
 
     def window(self, start: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Inputs and targets [T] from a position on; at the end of the split fewer than `size`."""
-        window = np.asarray(self.array[start : start + size + 1], dtype=np.int64)
+        window = np.array(self.array[start : start + size + 1], dtype=np.int64)
+        if self.begin_id is not None:
+            window[:1] = self.begin_id
         return window[:-1], window[1:]
 
     def blocks_with_answers(self, block_size: int) -> Sequence[int] | NDArray[np.int64]:

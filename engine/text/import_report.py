@@ -75,7 +75,7 @@ class ReadReport:
 
     @property
     def num_left_out(self) -> int:
-        """Documents that were not kept; files that nobody read are none."""
+        """Documents that were not kept; files that were not read do not count."""
         return self.num_duplicates + self.num_empty + self.num_refused - self.num_files_refused
 
     def kept_text(self) -> str:

@@ -30,6 +30,7 @@ _LONGEST_PREFIX = 16  # tokens; known tokenizers put one or two before a text
 _VOCABULARY = ("vocab.json", "merges.txt", "tokenizer.model")
 _SWITCHES = ("add_prefix_space", "add_bos_token", "add_eos_token", "legacy")  # the settings that change ids
 _FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "gpt2", "opt", "gpt_neox")  # model types whose tokenizer is known
+_NEED_BOS = ("gemma",)  # decision 63: twice the perplexity without it; lm-evaluation-harness has the same rule
 _CLASSES = ("LlamaTokenizer", "CodeLlamaTokenizer", "GPT2Tokenizer", "GPTNeoXTokenizer", "Qwen2Tokenizer")
 _ANY_CLASS = ("PreTrainedTokenizer", "TokenizersBackend")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of a token
@@ -39,13 +40,15 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of a to
 class SpecialTokens:
     """`bos_id` separates documents in training, `prefix` comes before a prompt, `eos_ids` end an answer.
 
-    `turn_start` is a BOS token that is none of these, as the chat template begins every turn with it.
+    `turn_start` is a BOS token that is none of these, as the chat template begins every turn with it. `begins_blocks`:
+    the model always saw the BOS token first, and cannot read a block that begins within a document without it.
     """
 
     bos_id: int
     prefix: tuple[int, ...]
     eos_ids: tuple[int, ...] = ()
     turn_start: int | None = None
+    begins_blocks: bool = False
 
 
 def read_special_tokens(folder: Path, inner: tokenizers.Tokenizer, *, is_older: bool | None = None) -> SpecialTokens:
@@ -59,7 +62,9 @@ def read_special_tokens(folder: Path, inner: tokenizers.Tokenizer, *, is_older: 
     before = _prefix_of_tokenizer(folder, inner)
     is_older = (folder / MANIFEST).exists() and not (folder / SEPARATORS).exists() if is_older is None else is_older
     if is_older or before or not _begins_turns(folder, inner, bos_id):
-        return SpecialTokens(bos_id, before or _prefix(folder, inner, bos_id), eos_ids)
+        prefix = before or _prefix(folder, inner, bos_id)
+        needs_bos = str(_read(folder, _MODEL).get("model_type")).startswith(_NEED_BOS) and bos_id in prefix
+        return SpecialTokens(bos_id, prefix, eos_ids, begins_blocks=needs_bos)
     recorded = _id_of(_read(folder, SEPARATORS).get("between_documents"), inner)
     separator = _separator(folder, inner, bos_id) if recorded is None else recorded
     ends_turns = str(inner.id_to_token(separator)) in str(_template(folder))

@@ -62,6 +62,7 @@ class Tokenizer:
         prefix: Sequence[int] | None = None,
         eos_ids: Sequence[int] | None = None,
         turn_start: int | None = None,
+        begins_blocks: bool = False,
         folder: Path | None = None,
     ) -> None:
         """Without `prefix` and `eos_ids` both are `bos_id`. `folder` holds the tokenizer's own files."""
@@ -75,6 +76,7 @@ class Tokenizer:
         self.prefix = (bos_id,) if prefix is None else tuple(prefix)
         self.eos_ids = (bos_id,) if eos_ids is None else tuple(eos_ids)
         self.turn_start = turn_start
+        self.begins_blocks = begins_blocks  # whether the BOS token is read first in every block, see `SpecialTokens`
         self.vocab_size = max(inner.get_vocab(with_added_tokens=True).values()) + 1
         self._unused: dict[int, tuple[int, ...]] = {}  # rows that no token has, by the number of a model's rows
         added = inner.get_added_tokens_decoder()
@@ -330,6 +332,7 @@ def load_tokenizer(folder: Path, *, like: Tokenizer | None = None) -> Tokenizer:
         prefix=special.prefix,
         eos_ids=special.eos_ids,
         turn_start=special.turn_start,
+        begins_blocks=special.begins_blocks,
         folder=folder,
     )
 

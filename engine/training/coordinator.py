@@ -114,7 +114,7 @@ class Coordinator:
             self._drop(connection)
 
     def _welcome(self, connection: _Connection, line: bytes) -> bool:
-        """Reads how a process introduces itself; False if it is none of this training."""
+        """Reads how a process introduces itself; False for a process of another training."""
         try:
             hello: dict[str, Any] = json.loads(line) if len(line) <= _MOST_BYTES else {}
             is_ours = hmac.compare_digest(str(hello["token"]), self.token)

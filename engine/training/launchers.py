@@ -185,7 +185,7 @@ def reachable_hosts(hosts: Iterable[str], shell: Sequence[str], folder: Path, se
 
 
 def read_hostfile(path: Path) -> tuple[RemoteHost, ...]:
-    """The hosts of a hostfile; raises TrainingError with the line that is none."""
+    """The hosts of a hostfile; raises TrainingError with the line that cannot be read."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:

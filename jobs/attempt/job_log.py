@@ -17,7 +17,7 @@ from engine.files import new_file
 from jobs.attempt.work import JobClaim, log_path
 from workbench.errors import StorageError
 from workbench.registry import database
-from workbench.schema.tables import Job
+from workbench.schema.job_tables import Job
 from workbench.settings import Settings
 from workbench.store.object_store import LOGS, ObjectStore, object_store
 from workbench.store.tombstones import of_deleted_jobs

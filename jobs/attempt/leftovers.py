@@ -22,7 +22,8 @@ from engine.files import aside_of, aside_pattern, folder_size, former_of, former
 from workbench.kinds.kind import known_kinds
 from workbench.registry import database
 from workbench.schema.job_states import FINISHED
-from workbench.schema.tables import Artifact, Job
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Artifact
 from workbench.settings import Settings
 from workbench.store.object_store import ObjectStore
 from workbench.store.row_records import write_records

@@ -235,7 +235,7 @@ def resident_bytes() -> int:
 
 
 class GpuMemory:
-    """The memory of the GPU that a job of this device computes on; 0 bytes where that is none.
+    """The memory of the GPU that a job of this device computes on; 0 bytes without a GPU.
 
     Free is what is left next to the context of CUDA, which the peak also leaves out. Of a share torch reserves no
     more; 0 bytes where the job has the whole GPU.

@@ -17,7 +17,7 @@ from workbench.job_records.devices import DeviceNeed, DevicePool
 from workbench.kinds.kind import paths_read, unreadable_reason
 from workbench.registry import database
 from workbench.schema import database_clock
-from workbench.schema.tables import Job
+from workbench.schema.job_tables import Job
 from workbench.settings import Settings
 
 _choosing = threading.Lock()

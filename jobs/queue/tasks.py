@@ -46,7 +46,7 @@ from workbench.job_records import leases
 from workbench.registry import database
 from workbench.registry.database import require_registry
 from workbench.schema.job_states import FINISHED
-from workbench.schema.tables import Job
+from workbench.schema.job_tables import Job
 from workbench.settings import Settings, get_settings
 
 START_SECONDS = 900.0  # after which a process that has not begun its work is ended: it hangs
@@ -262,7 +262,7 @@ def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
 
 
 def describe_exit(code: int) -> str:
-    """The end of a process in words: `was ended by SIGKILL (perhaps the memory ran out)`."""
+    """How a process ended, for a sentence: `was ended by SIGKILL (perhaps the memory ran out)`."""
     if code >= 0:
         return f"ended with code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"

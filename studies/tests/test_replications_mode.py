@@ -12,7 +12,7 @@ from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.mode import ComposeMode, TrainMode
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import transaction
-from workbench.schema.tables import Job
+from workbench.schema.job_tables import Job
 from workbench_studies.core.spec import Replicate
 from workbench_studies.mode.arms import SIZES, ReplicateMode, roles
 from workbench_studies.papers.catalog import plan

@@ -14,6 +14,8 @@ from sqlalchemy.orm import Session
 from tests.browser.conftest import run_all
 from tests.browser.payloads import PAYLOADS
 from workbench.registry import database
+from workbench.schema.base import new_id
+from workbench.schema.job_tables import Job, JobEvent
 from workbench.schema.tables import (
     Cluster,
     Clustering,
@@ -22,13 +24,10 @@ from workbench.schema.tables import (
     Corpus,
     Domain,
     Expert,
-    Job,
-    JobEvent,
     Mixture,
     Report,
     SavedView,
     SeedModel,
-    new_id,
 )
 from workbench.settings import Settings
 

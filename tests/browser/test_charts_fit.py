@@ -16,7 +16,7 @@ from tests.browser.test_login import running
 from tests.ui.studio.conftest import fill
 from workbench.job_records import leases
 from workbench.registry.database import close_engines, transaction
-from workbench.schema.tables import Job
+from workbench.schema.job_tables import Job
 from workbench.settings import Settings
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]

@@ -18,7 +18,7 @@ from tests.ui.studio.conftest import fill
 from workbench.job_records import jobs, leases
 from workbench.kinds.analysis import Evaluate
 from workbench.registry.database import close_engines, transaction
-from workbench.schema.tables import Job
+from workbench.schema.job_tables import Job
 from workbench.settings import Settings
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]

@@ -51,6 +51,13 @@ def test_a_knob_refuses_absurd_numbers(config: type[Any], name: str, kind: str) 
             replace(config(), **{name: number})
 
 
+def test_a_training_without_a_rate_is_refused_since_it_depends_on_what_learns() -> None:
+    assert TrainingConfig(learning_rate=3e-4).peak_rate == 3e-4
+    with pytest.raises(EngineError, match="has no learning_rate") as refused:
+        _ = TrainingConfig().peak_rate
+    assert "0.0001 where weights that were trained before learn" in refused.value.next_step
+
+
 @pytest.mark.parametrize("kind", [AdaptingConfig, TrainingConfig])
 def test_a_batch_that_no_memory_holds_is_refused(kind: type[Any]) -> None:
     with pytest.raises(EngineError, match="at most 16,777,216 tokens"):

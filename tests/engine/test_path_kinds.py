@@ -48,6 +48,7 @@ FILES: dict[str, tuple[bytes, str, str]] = {  # content, kind, a word of sentenc
     "pointer of git-annex": (b"/annex/objects/SHA256E-s3--ab.txt\n", "pointer", "git annex get"),
     "quantized GGUF": (gguf(3), "gguf", "quantized, Q4_1"),
     "GGUF of sixteen bits": (gguf(1), "gguf", "(F16)"),
+    "big-endian GGUF": (b"GGUF" + struct.pack(">IQQ", 3, 1, 1), "binary", "gguf-convert-endian"),
     "GGUF that does not say": (b"GGUF\3\0\0\0", "gguf", "Add it as a seed model"),
     "safetensors": (SAFETENSORS, "safetensors", "folder"),
     "pickle": (pickle.dumps(["a"]), "pickle", "run code"),

@@ -32,7 +32,8 @@ from workbench.kinds.data import ImportCorpus
 from workbench.registry import database
 from workbench.registry.database import reading, transaction
 from workbench.schema.job_states import FINISHED, UNSUCCESSFUL
-from workbench.schema.tables import Corpus, Domain, Expert, Job, SeedModel
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Corpus, Domain, Expert, SeedModel
 
 RECOVERY_SECONDS = 120.0  # after which a job that ran when a fault struck counts as lost
 STRIKE_SECONDS = 15.0  # to wait for something to strike, such as a checkpoint

@@ -19,7 +19,7 @@ from sqlalchemy import select
 from jobs.queue.submit import call_workers
 from tests.gauntlet.stage import PROGRAMS, Stage
 from workbench.registry.database import reading
-from workbench.schema.tables import Job
+from workbench.schema.job_tables import Job
 
 LONGER_THAN_A_LEASE = 6.0  # seconds; see stage.TIMES
 Fault = Callable[[Stage, random.Random], bool]  # False: there was nothing to strike

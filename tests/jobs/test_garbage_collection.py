@@ -28,7 +28,8 @@ from workbench.kinds.analysis import Classify
 from workbench.kinds.data import ImportCorpus
 from workbench.registry import database
 from workbench.registry.backups import list_backups
-from workbench.schema.tables import Artifact, Job
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Artifact
 from workbench.settings import Settings
 from workbench.store import ownership
 from workbench.store.artifacts import register_artifact

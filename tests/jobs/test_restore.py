@@ -17,7 +17,9 @@ from ui.cli.app import main
 from workbench.access.users import add_user
 from workbench.errors import StorageError
 from workbench.registry.database import reading, transaction
-from workbench.schema.tables import Job, User, new_id
+from workbench.schema.base import new_id
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import User
 from workbench.settings import Settings, get_settings
 
 

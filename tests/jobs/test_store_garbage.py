@@ -22,7 +22,8 @@ from jobs.queue.scheduler import SWEEP_SECONDS, Scheduler
 from workbench.errors import LeaseLostError, StoreFailedError
 from workbench.job_records import leases
 from workbench.registry import database
-from workbench.schema.tables import Artifact, AuditEntry, Base, Tombstone
+from workbench.schema.base import Base
+from workbench.schema.tables import Artifact, AuditEntry, Tombstone
 from workbench.settings import Settings
 from workbench.store import ownership
 from workbench.store.artifacts import register_artifact

@@ -19,7 +19,8 @@ from workbench.answers.cards import JobCard
 from workbench.job_records import jobs as rows
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import database
-from workbench.schema.tables import Corpus, Job
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Corpus
 from workbench.settings import Settings
 
 HERE = Path(__file__).parent

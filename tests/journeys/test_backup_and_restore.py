@@ -33,7 +33,9 @@ from workbench.registry import database
 from workbench.registry.database import reading
 from workbench.registry.experts import expert_row
 from workbench.requests.planning import plan
-from workbench.schema.tables import Base, Corpus, Expert, Job, SeedModel
+from workbench.schema.base import Base
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Corpus, Expert, SeedModel
 from workbench.settings import Settings, get_settings
 from workbench.store.object_store import ObjectStore, object_store
 from workbench.store.storage import get_storage

@@ -29,6 +29,7 @@ from workbench.questions.perplexities import mix_scores
 from workbench.registry import experts, mixtures, priors, seeds
 from workbench.registry.database import reading, transaction
 from workbench.requests import planning
+from workbench.specs.requests import MixtureSpec
 from workbench.store.storage import get_storage
 
 TRAINING = {
@@ -124,6 +125,20 @@ def test_adapters_of_one_seed_are_small_mix_and_make_another_one(trained) -> Non
     certificate = trained({"kind": "certify-addition", "expert": "sailor", "mixture": "thin court", "block_size": 32})
     assert certificate.state == "done", certificate.error
     assert "NOT" not in certificate.result["sentence"]
+
+
+def test_adapters_of_upper_layers_are_scored_together_as_each_is_by_itself(trained) -> None:
+    card = trained({**LORA, "name": "upper", "domains": ["court", "kitchen"], "lora": {"rank": 4, "first_layer": 1}})
+    assert card.state == "done", (card.error, card.next_step)
+    assert card_of("upper/court").num_parameters == 4 * 4 * (32 + 32)  # one layer of two
+    assert trained({**SCORE, "mixture": "upper"}).result["scored"] == 6
+    together = perplexities("upper")
+    assert together["upper/court"]["court"] < together["upper/kitchen"]["court"]
+    with transaction() as session:
+        mixtures.create_mixture(session, MixtureSpec(name="single", experts=["upper/court"]))
+    assert trained({**SCORE, "mixture": "single", "again": True}).result["scored"] == 3
+    assert perplexities("single")["upper/court"] == pytest.approx(together["upper/court"], rel=1e-6)
+    assert {len(token.weights) for token in message_of("upper")} == {2}
 
 
 def test_a_full_model_that_started_as_an_adapted_one_has_a_base_of_its_own(trained) -> None:

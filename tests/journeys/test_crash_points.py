@@ -35,7 +35,7 @@ from workbench.job_records import jobs, leases
 from workbench.kinds.kind import known_kinds, parse_spec
 from workbench.registry import database
 from workbench.schema import database_clock
-from workbench.schema.tables import Base
+from workbench.schema.base import Base
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 

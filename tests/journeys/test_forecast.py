@@ -30,7 +30,8 @@ from jobs.plans.clusterings import forecast_training
 from jobs.probe import forecast as runs
 from jobs.probe import measuring
 from jobs.probe.child import measure
-from jobs.probe.forecast import PROBE, End, FreeBytes, forecast, probes_folder, several
+from jobs.probe.forecast import forecast, several
+from jobs.probe.probe_run import PROBE, End, FreeBytes, folder_for_a_probe, probes_folder
 from jobs.probe.processes import Places, place_on_machines, places_of, with_processes
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import BRANCHES, SHAPE, TRAINING, Do, done
@@ -47,7 +48,8 @@ from workbench.kinds.kind import known_kinds, parse_as, parse_spec
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import reading
 from workbench.registry.seeds import seed_row
-from workbench.schema.tables import Artifact, Expert, Job, SeedModel
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Artifact, Expert, SeedModel
 from workbench.settings import get_settings
 from workbench.specs.requests import TrainClusters
 from workbench.store.storage import get_storage
@@ -74,7 +76,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def probe(spec: Any, settings: Any, _limits: Any, _until: float) -> Generator[str, None, End]:
         yield "starting"
-        with runs.folder_for_a_probe(settings) as place:
+        with folder_for_a_probe(settings) as place:
             return End(measured=measure(spec, place, report=REPORTED.append))
 
     monkeypatch.setattr(runs, "run_probe", probe)

@@ -22,7 +22,8 @@ from workbench.registry.backups import back_up
 from workbench.registry.clusters import clusterings
 from workbench.registry.database import reading, transaction
 from workbench.schema import database_clock
-from workbench.schema.tables import Artifact, Base
+from workbench.schema.base import Base
+from workbench.schema.tables import Artifact
 from workbench.settings import get_settings
 from workbench.specs.requests import MixtureSpec
 from workbench.store.rebuild import Rebuilt, rebuild

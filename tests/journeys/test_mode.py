@@ -32,7 +32,8 @@ from workbench.questions.parent_proposal import NearestRequest
 from workbench.registry import corpora, experts, mixtures, seeds
 from workbench.registry.database import close_engines, reading, transaction
 from workbench.requests import planning
-from workbench.schema.tables import Metric, SeedModel
+from workbench.schema.job_tables import Metric
+from workbench.schema.tables import SeedModel
 from workbench.settings import Settings, get_settings
 from workbench.store.storage import get_storage
 

@@ -148,3 +148,17 @@ def test_a_seed_shows_its_context_stop_tokens_and_template(capsys: pytest.Captur
     assert "<|im_start|>user" in next(line for line in shown.splitlines() if line.startswith("chat template"))
     assert main(["seed", "show", "seed", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["text"]["chat_template"] == CHATML
+
+
+def test_a_seed_is_made_with_the_template_of_a_file(imported: Do, tmp_path: Path) -> None:
+    (tmp_path / "own.jinja").write_text(OWN)
+    add = ["seed", "add", "talker", str(tmp_path / "seed"), "--chat-template"]
+    assert main([*add, str(tmp_path / "own.jinja"), "--here"]) == 0
+    assert prompt_of("seed:talker").startswith("user: gull?")
+    with reading() as session:
+        text = seeds.seed_text(session, get_storage(), "talker")
+        folder = get_storage().path(seeds.seed_row(session, "talker").artifact_id)
+    assert text.chat_template == OWN
+    assert theirs(folder).startswith("user: gull?")
+    (tmp_path / "own.jinja").write_text("{{ broken")
+    assert main([*add[:2], "broken", *add[3:], str(tmp_path / "own.jinja"), "--here"]) != 0

@@ -19,7 +19,8 @@ from jobs.replay import replay as replays
 from ui.cli.app import main
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import get_expert
-from workbench.schema.tables import Domain, Expert, Job, Metric
+from workbench.schema.job_tables import Job, Metric
+from workbench.schema.tables import Domain, Expert
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 

@@ -24,7 +24,8 @@ from workbench.questions.inference_modes import InferenceModesRequest
 from workbench.questions.perplexities import mix_scores
 from workbench.questions.posteriors import PriorRequest
 from workbench.registry.database import close_engines, reading
-from workbench.schema.tables import Clustering, Evaluation, Expert, Job, Metric, Mixture, Report
+from workbench.schema.job_tables import Job, Metric
+from workbench.schema.tables import Clustering, Evaluation, Expert, Mixture, Report
 from workbench.settings import Settings
 from workbench.store.storage import get_storage
 

@@ -73,7 +73,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "mixture add expert": ("mixture add small seed:seed", ""),
     "mixture add name": ("mixture add seed:seed small/court", NOT_STORED),
     "mixture average experts": ("mixture average mean --experts seed:seed,small/court --here", ""),
-    "mixture calibrate name": ("mixture calibrate seed:seed", "knows no domain"),
+    "mixture calibrate name": ("mixture calibrate seed:seed", "a seed model as it is"),
     "mixture copy name": ("mixture copy seed:seed", ""),
     "mixture cost mixture": ("mixture cost seed:seed", ""),
     "mixture delete name": ("mixture delete seed:seed", NOT_STORED),

@@ -23,7 +23,7 @@ from workbench.errors import NotFoundError
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.database import reading, transaction
 from workbench.requests import planning
-from workbench.schema.tables import new_id
+from workbench.schema.base import new_id
 from workbench.specs.requests import MixtureRequest, MixtureSpec
 from workbench.store import artifacts
 from workbench.store.storage import get_storage

@@ -163,9 +163,9 @@ def test_progress_names_artifacts_bytes_and_the_time_left(monkeypatch: pytest.Mo
     now[0] += 10
     see(1, 4, 1000, 4000)
     see(4, 4, 4000, 4000)
-    assert drawn[0] == ("0 of 4 artifacts, 0 B of 4.0 kB checked", 0.0)
-    assert drawn[1] == ("1 of 4 artifacts, 1.0 kB of 4.0 kB checked, about 30 s left", 0.25)
-    assert drawn[2] == ("4 of 4 artifacts, 4.0 kB of 4.0 kB checked", 1.0)
+    assert drawn[0] == ("0 of 4 artifacts, 0 B of 4.0 KB checked", 0.0)
+    assert drawn[1] == ("1 of 4 artifacts, 1.0 KB of 4.0 KB checked, about 30 s left", 0.25)
+    assert drawn[2] == ("4 of 4 artifacts, 4.0 KB of 4.0 KB checked", 1.0)
 
 
 def test_what_is_damaged_in_a_shared_store_is_named(

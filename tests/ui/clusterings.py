@@ -19,7 +19,7 @@ from engine.text.split_names import SPLITS
 from workbench.answers.cards import ClusteringCard
 from workbench.registry.clusters.clusterings import ClusterFacts, register_clustering
 from workbench.registry.corpora import domain_row, register_corpus
-from workbench.schema.tables import new_id
+from workbench.schema.base import new_id
 from workbench.store.artifacts import register_artifact
 from workbench.store.storage import Storage
 

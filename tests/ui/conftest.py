@@ -26,7 +26,8 @@ from ui.api.app import create_app
 from ui.cli.app import main
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
-from workbench.schema.tables import Artifact, Corpus, Domain, new_id
+from workbench.schema.base import new_id
+from workbench.schema.tables import Artifact, Corpus, Domain
 from workbench.settings import Settings, get_settings
 from workbench.specs.requests import MixtureSpec
 from workbench.store import artifacts

@@ -18,7 +18,8 @@ from sqlalchemy.orm import Session
 from tests.workbench.postgres import find_initdb
 from workbench.answers.cards import CorpusCard, ExpertCard, SeedCard
 from workbench.registry import corpora, database, experts, seeds
-from workbench.schema.tables import Artifact, Base
+from workbench.schema.base import Base
+from workbench.schema.tables import Artifact
 from workbench.settings import Settings, get_settings
 from workbench.store import artifacts
 from workbench.store.storage import Storage, get_storage

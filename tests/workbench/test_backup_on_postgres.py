@@ -21,7 +21,9 @@ from workbench.job_records import jobs, leases
 from workbench.kinds.kind import parse_spec
 from workbench.registry import database
 from workbench.registry.backups import copy_rows, has_rows
-from workbench.schema.tables import Base, Expert, JobEvent, Mixture
+from workbench.schema.base import Base
+from workbench.schema.job_tables import JobEvent
+from workbench.schema.tables import Expert, Mixture
 from workbench.settings import Settings, get_settings
 from workbench.store.storage import get_storage
 

@@ -13,7 +13,8 @@ from engine.mixing.gates.fixed import FixedGateConfig
 from tests.workbench.conftest import World
 from workbench.registry import experts, mixtures
 from workbench.registry.database import reading, transaction
-from workbench.schema.tables import Base, RegistryIdentity
+from workbench.schema.base import Base
+from workbench.schema.tables import RegistryIdentity
 from workbench.settings import get_settings
 from workbench.specs.requests import MixtureSpec
 from workbench.store import ownership

@@ -116,6 +116,7 @@ def test_names_that_no_screen_could_show_are_refused(name: str) -> None:
         {"kind": "make-seed", "name": "a", "source": "hub"},
         {"kind": "make-seed", "name": "a", "source": "expert"},
         {"kind": "make-seed", "name": "a", "source": "hub", "location": "b", "expert": "c"},
+        {"kind": "make-seed", "name": "a", "source": "hub", "location": "b/c", "bf16": True},
         {"kind": "train-joint", "name": "a", "seed_model": "s", "domains": ["x", "x"]},
         {"kind": "no-such-kind", "name": "a"},
         {"kind": "evaluate", "mixture": "m", "colour": "red"},

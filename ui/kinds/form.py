@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.methods.base import Method
 from ui.present.forms.questions import Answers, Offers
-from ui.present.pages import COMPOSITION, CORPORA, Page
+from ui.present.pages import COMPOSITION, CORPORA, SEEDS, Page
 from workbench.specs.base import Spec
 
 
@@ -62,7 +62,9 @@ AVERAGE, CLASSIFY = "Average", "Few-shot classification"
 MODE = "MoDE expert"
 
 DOMAINS = Need("domains", "There is no domain yet.", "Import some text first.", "import-corpus", CORPORA)
-SEED_MODEL = Need("seed_model", "There is no seed model yet.", f"Choose “{SEED}” and make one.", "make-seed")
+SEED_MODEL = Need(
+    "seed_model", "There is no seed model yet.", f"Make one on the page {SEEDS.title}.", "make-seed", SEEDS
+)
 MIXTURE = Need(
     "mixture", "There is no mixture yet.", f"Choose “{TOGETHER}”: they make one.", "train-joint", option=TOGETHER
 )

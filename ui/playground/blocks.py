@@ -1,4 +1,4 @@
-"""Gradio's page, each of whose events runs as the user who sent it and fails in words.
+"""Gradio's page, each of whose events runs as the user who sent it and fails with a sentence.
 
 Gradio runs events in a task of its own, which the server starts: there, the guard's actor of the request is unknown,
 and the process itself would act, which may do everything.

@@ -81,7 +81,7 @@ def best_of(means: Sequence[MixtureMean]) -> MixtureMean | None:
 def shared_with(mixture: MixtureMean, model: ExpertCard) -> MixtureMean | None:
     """The mixture on the domains that also trained a single model; None where that is not a baseline.
 
-    A baseline is one model that several of the mixture's domains trained; an expert of one cluster is none.
+    A baseline is one model that several of the mixture's domains trained; an expert of one cluster is not.
     """
     method = method_of(model.method)
     rows = tuple(row for row in mixture.rows if row.domain in model.domains)

@@ -137,7 +137,7 @@ def effect_title(rows: Sequence[DomainEffect]) -> str:
 
 
 def describe_effect(rows: Sequence[DomainEffect]) -> str:
-    """The largest change in words."""
+    """A sentence on the largest change."""
     changed = [row for row in rows if row.size >= _NONE]
     if not changed:
         is_compared = any(row.change_percent is not None for row in rows)

@@ -9,7 +9,7 @@ from typing import Literal
 from ui.present.jobs.failure_text import cause_of
 from ui.present.jobs.job_status import bringing, by_turn, describe_coming_job, percent_of, sentence_of, step_of
 from ui.present.next_step_text import next_step_text
-from ui.present.pages import CORPORA, EXPERTS, JOBS, PLAYGROUND, POSTERIORS, REPORTS, SPECIALIZATION, TRAIN, Page
+from ui.present.pages import CORPORA, EXPERTS, JOBS, PLAYGROUND, POSTERIORS, REPORTS, SEEDS, SPECIALIZATION, TRAIN, Page
 from ui.present.text.formatting import listed, pluralize
 from workbench.answers.cards import JobCard
 from workbench.kinds.kind import FirstStep
@@ -110,7 +110,9 @@ _STEPS: tuple[tuple[FirstStep, str, Suggestion], ...] = (
         "seeds",
         "All experts start from the seed model.",
         Suggestion(
-            "Make a seed model: the small decoder that all experts start from.", TRAIN, "Make a seed model", "make-seed"
+            "Make a seed model, which all experts start from: of a small real model, or a new one.",
+            SEEDS,
+            "Choose a seed model",
         ),
     ),
     (

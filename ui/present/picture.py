@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from ui.present.charts.colours import NO_LOOK, Looks
 from ui.present.headlines import perplexity_text
 from ui.present.pages import CORPORA, EXPERTS, MIXTURES, Page
-from ui.present.text.formatting import listed, pluralize
+from ui.present.text.formatting import listed, parameters_text, pluralize
 from ui.present.text.measures import TokenMeasure
 from workbench.answers.cards import DomainCard, EvaluationCard, ExpertCard, MixtureCard
 from workbench.formatting.number_format import DASH
@@ -218,13 +218,3 @@ def _badges(expert: ExpertCard, instead: str, is_certified: bool) -> list[list[s
     if instead:
         return [[instead, ""]]
     return [["certified", "good"]] if is_certified else []
-
-
-def parameters_text(count: int) -> str:
-    """Parameters with three digits: `590 k`, `1.4 M`."""
-    number = float(count)
-    for unit in ("", " k", " M", " G"):
-        if number < 999.5:
-            return f"{number:.3g}{unit}"
-        number /= 1000
-    return f"{number:.3g} T"

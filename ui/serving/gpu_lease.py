@@ -51,7 +51,7 @@ def gpu_lease(settings: Settings, uuid_of: Callable[[str], str] | None = None) -
 
 
 def find_uuid(device: str) -> str:
-    """The UUID of the GPU of this name; empty if it is none. Another process finds it; this one takes no memory."""
+    """The UUID of the GPU of this name; empty without one. Another process finds it; this one takes no memory."""
     kind = device.partition(":")[0]
     if kind in _WITHOUT_GPU or (kind == "auto" and not has_driver()):
         return ""

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from workbench.access.actor import Role, current_actor, require
 from workbench.answers.cards import AuditCard
+from workbench.schema.job_tables import Job
 from workbench.schema.tables import (
     Alias,
     AuditEntry,
@@ -22,7 +23,6 @@ from workbench.schema.tables import (
     Comparison,
     Corpus,
     Expert,
-    Job,
     Mixture,
     MixtureMember,
     Prior,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sqlalchemy.orm import Session
 
 from engine.errors import Problem
+from engine.files import reading_own
 from engine.text.split_names import HELD_OUT_SPLITS, HeldOutSplit
 from workbench.analysis.scores import load_places, load_scores, scored_tokens, shared_scores
 from workbench.errors import StorageError
@@ -135,8 +136,11 @@ def _as_long_as_fits(cut: Callable[[float], str], storage: Storage, experts: Seq
 def _fitting(base: Path, text: str) -> float:
     """The context length over the text's length in tokens, for the models on a base; above 1 if the text fits."""
     config = base / "config.json"
-    settings = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
-    longest = settings.get("max_position_embeddings") or settings.get("n_positions")
+    longest = None
+    if config.is_file():
+        with reading_own(str(config)):
+            settings = json.loads(config.read_text(encoding="utf-8"))
+            longest = settings.get("max_position_embeddings") or settings.get("n_positions")
     return 1.0 if longest is None else (longest - _OF_ITS_OWN) / max(1, len(_tokenizer(base).encode(text)))
 
 

@@ -165,7 +165,7 @@ def scored_tokens(session: Session, storage: Storage, domain: Domain, expert: Ex
     for artifact in filter(None, (find_artifact(session, key) for key in keys)):
         tokens = Tokens.open(storage.path(artifact.id), evaluation.split)
         starts_N, _ = load_places(storage, evaluation)
-        scored = score_card(storage.path(evaluation.artifact_id))["text_sha256"]
+        scored = score_card(storage.path(evaluation.artifact_id)).get("text_sha256")
         if len(keys) == 1 or EvalSample(tokens, evaluation.block_size, starts_N).sha256 == scored:
             return tokens
     raise ScoresError(f"The tokens of “{domain.name}” are no longer stored.", "Evaluate the mixture again.")

@@ -23,8 +23,9 @@ from workbench.registry.experts import domains_of
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.seeds import seed_row
 from workbench.schema.job_states import ACTIVE, PARENT, PARTS, UNFINISHED
+from workbench.schema.job_tables import Job
 from workbench.schema.names import find_row, unknown_name
-from workbench.schema.tables import Domain, Expert, Job
+from workbench.schema.tables import Domain, Expert
 
 
 class DomainHistory(Answer):

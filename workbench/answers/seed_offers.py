@@ -16,7 +16,7 @@ class MethodNeed(Answer):
     memory_bytes: int | None = Field(
         None, description="Weights in float32, gradients, optimizer and best weights; activations come on top."
     )
-    fits: bool | None = Field(None, description="Whether this machine has as much memory free; null if not known.")
+    fits: bool | None = Field(None, description="Whether as much main memory is free here; null if not known.")
     because: str = Field("", description="Why the method cannot take the model, as a sentence; empty if it can.")
 
 

@@ -72,10 +72,10 @@ def share(value: float | None) -> str:
 
 
 def amount(value: float | None, unit: str = "") -> str:
-    """A number of parameters or bytes in its SI unit: `590 k`, `1.4 M`, with the unit `B` also `812 B`, `3.0 MB`."""
+    """A number of parameters, `590 K`, `1.4 M`, `6.7 B`; with the unit `B` of bytes, `812 B`, `1.2 KB`, `3.0 GB`."""
     if value is None:
         return DASH
-    prefixes = ("", "k", "M", "G", "T")
+    prefixes = ("", "K", "M", "G" if unit else "B", "T")
     power = 0
     while power < len(prefixes) - 1 and value >= (999.5 if power < 2 else 999.95):
         value, power = value / 1000, power + 1

@@ -23,7 +23,7 @@ from workbench.errors import BadSpecError, DevicesBusyError
 from workbench.kinds.kind import kind_named
 from workbench.schema import database_clock
 from workbench.schema.database_clock import for_update, without_sync
-from workbench.schema.tables import Device, DeviceShare, DeviceTenant, Job
+from workbench.schema.job_tables import Device, DeviceShare, DeviceTenant, Job
 from workbench.settings import Settings
 from workbench.specs.base import Spec
 

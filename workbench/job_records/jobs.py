@@ -22,19 +22,8 @@ from workbench.kinds.kind import kind_named, parse_spec, unreadable_reason
 from workbench.registry.database import plain
 from workbench.schema import database_clock
 from workbench.schema.job_states import ACTIVE, UNFINISHED, UNSUCCESSFUL, UPLOAD, Ending, ShownState
-from workbench.schema.tables import (
-    Artifact,
-    Clustering,
-    Corpus,
-    Evaluation,
-    Expert,
-    Job,
-    JobDependency,
-    JobEvent,
-    Metric,
-    Report,
-    SeedModel,
-)
+from workbench.schema.job_tables import Job, JobDependency, JobEvent, Metric
+from workbench.schema.tables import Artifact, Clustering, Corpus, Evaluation, Expert, Report, SeedModel
 from workbench.settings import Settings, get_settings
 from workbench.specs.base import Spec
 

@@ -20,7 +20,8 @@ from workbench.registry.database import plain
 from workbench.schema import database_clock
 from workbench.schema.database_clock import for_update, without_sync
 from workbench.schema.job_states import CHECKPOINT, UNSUCCESSFUL, Ending, JobState
-from workbench.schema.tables import Artifact, Job, JobDependency, JobEvent, Metric
+from workbench.schema.job_tables import Job, JobDependency, JobEvent, Metric
+from workbench.schema.tables import Artifact
 
 _NO_ETA = {"eta_seconds": None, "eta_soonest": None, "eta_latest": None}
 _BATCH = 500  # metrics in one statement: well below every database's limit on parameters

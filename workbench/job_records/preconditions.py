@@ -19,8 +19,9 @@ from workbench.errors import BadSpecError, NameTakenError, NotFoundError
 from workbench.kinds.kind import Kind, kind_named, parse_spec
 from workbench.registry.aliases import model_name
 from workbench.schema.job_states import UNFINISHED
+from workbench.schema.job_tables import Job
 from workbench.schema.names import ALIAS_SIGN, Named, ensure_free, find_row, not_a_cli_name, unknown_name
-from workbench.schema.tables import Clustering, Corpus, Domain, Expert, Job, Mixture, Prior, SeedModel
+from workbench.schema.tables import Clustering, Corpus, Domain, Expert, Mixture, Prior, SeedModel
 from workbench.specs.base import SEED, RegistryObject, Spec, What
 
 TABLES: dict[What, Named] = {

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError, ScoresError, first_of
 from engine.loading.plan import GenerationPlan, gate_of
+from engine.methods.registry import method_of
 from engine.mixing.evidence import EvidenceRule, name_of_reading, rule_of
 from engine.mixing.gates.posterior import EvidenceConfig
 from workbench.analysis.scores import load_counted, load_distances, load_places, load_scores, scored_domains
@@ -26,7 +27,7 @@ from workbench.registry.database import reading, transaction
 from workbench.registry.experts import domains_of, expert_with_id
 from workbench.registry.mixtures import create_mixture, get_mixture, save_calibration
 from workbench.requests.planning import plan
-from workbench.schema.tables import Evaluation
+from workbench.schema.tables import Evaluation, Expert
 from workbench.settings import Settings, get_settings
 from workbench.specs.requests import MixtureRequest, MixtureSpec
 from workbench.store.storage import Storage, get_storage
@@ -115,18 +116,14 @@ def _scores_by_domain(
     session: Session, planned: GenerationPlan
 ) -> tuple[dict[str, set[str]], dict[str, Sequence[Evaluation]]]:
     """The domains that trained each expert, by its id, and the dev scores of those domains."""
-    homes = {expert.id: set(domains_of(expert_with_id(session, expert.id))) for expert in planned.experts}
+    rows = [expert_with_id(session, expert.id) for expert in planned.experts]
+    homes = {row.id: set(domains_of(row)) for row in rows}
     trained = set().union(*homes.values())
     scored: dict[str, Sequence[Evaluation]] = {
         domain: rows for domain, rows in scored_domains(session, planned, "dev").items() if domain in trained
     }
-    unknown = [expert.name for expert in planned.experts if not homes[expert.id]]
-    if len(trained) < 2 and unknown:
-        raise ScoresError(
-            f"Of {first_of([f'“{name}”' for name in unknown])} the registry knows no domain, as of imported experts; "
-            "calibrating needs dev text of two domains that trained some.",
-            "Import what they were trained on (workbench corpus add), then import them again with --domains.",
-        )
+    if len(trained) < 2 and (unknown := [row for row in rows if not homes[row.id]]):
+        raise _no_domains(unknown)
     if len(scored) < 2 and len(trained) > 1:
         few = "None" if not scored else f"Only {len(scored)}"
         raise ScoresError(
@@ -135,6 +132,21 @@ def _scores_by_domain(
             f"Score it: {evaluate_command(planned.model, 'dev', '--calibrate')}.",
         )
     return homes, scored
+
+
+def _no_domains(experts: Sequence[Expert]) -> ScoresError:
+    """The error for experts without a domain: seed models as they are, or imported ones."""
+    imported = [f"“{row.name}”" for row in experts if not method_of(row.method).is_seed]
+    need = "Calibrating needs dev text of two domains that trained experts of the mixture."
+    if imported:
+        return ScoresError(
+            f"The registry knows no domain that trained {first_of(imported)}. {need}",
+            "Import what they were trained on (workbench corpus add), then import them again with --domains.",
+        )
+    seeds = first_of([f"“{row.name}”" for row in experts])
+    return ScoresError(
+        f"No domain trained {seeds}: a seed model as it is. {need}", "Add experts that were trained on two domains."
+    )
 
 
 def _text(

@@ -10,6 +10,7 @@ from pydantic import Field
 from sqlalchemy.orm import Session
 
 from engine.config import MOST_TOKENS
+from engine.files import reading_own
 from engine.methods.base import StoredExpert
 from engine.methods.registry import method_of
 from engine.models.flops import Shape, training_flops
@@ -84,7 +85,7 @@ def expert_costs(
 
 def _shape(mixture: str, base: Path) -> Shape:
     path = base / "config.json"
-    try:
+    if not path.is_file():
+        raise StorageError(f"The base of “{mixture}” is missing: {path.parent}.", "Restore it.")
+    with reading_own(str(path)):
         return Shape.of(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise StorageError(f"The base of “{mixture}” is missing: {path.parent}.", "Restore it.") from None

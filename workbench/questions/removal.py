@@ -215,7 +215,7 @@ def removal_reports(session: Session, expert: str) -> list[ReportCard]:
 
 
 def verdict(findings: Mapping[str, Any]) -> str:
-    """The verdict of a certificate in words, from its findings."""
+    """A sentence with the verdict of a certificate, from its findings."""
     own, identity = findings["perplexity"][0], findings["identity"]
     heirs = ", ".join(f"“{name}”" for name in findings["heirs"])
     sentences = (

@@ -43,7 +43,8 @@ from sqlalchemy.exc import DataError, IntegrityError
 from engine.files import new_file
 from workbench.errors import StorageError
 from workbench.registry import database
-from workbench.schema.tables import Artifact, Base, RegistryIdentity
+from workbench.schema.base import Base
+from workbench.schema.tables import Artifact, RegistryIdentity
 from workbench.settings import Settings
 from workbench.store import ownership
 from workbench.store.rebuild import parents_first

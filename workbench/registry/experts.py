@@ -19,16 +19,7 @@ from workbench.registry.references import refuse_if_used, refuse_renaming, unfin
 from workbench.registry.reproducible import reproducible_from
 from workbench.registry.seeds import copied_expert, copied_experts
 from workbench.schema.names import bare_seeds, by_name, choose_look, clean_name, ensure_free, find_row
-from workbench.schema.tables import (
-    Cluster,
-    Corpus,
-    Domain,
-    Evaluation,
-    Expert,
-    Mixture,
-    MixtureMember,
-    SeedModel,
-)
+from workbench.schema.tables import Cluster, Corpus, Domain, Evaluation, Expert, Mixture, MixtureMember, SeedModel
 from workbench.specs.base import SEED
 from workbench.store.artifacts import forget_made_from, forget_scores
 

@@ -10,7 +10,7 @@ from workbench.answers.base import Answer
 from workbench.errors import StorageError
 from workbench.registry.experts import IMPORTED, domains_of, parts_of
 from workbench.schema.tables import Expert
-from workbench.specs.base import HUB
+from workbench.specs.base import PUBLIC
 
 _SHA256 = r"[0-9a-f]{64}"
 _Text = Field(max_length=1000)
@@ -45,7 +45,7 @@ class PackedExpert(Answer):
 def describe_packed(row: Expert) -> PackedExpert:
     """The description of an expert for a packed file."""
     seed, source = row.seed, row.seed.source if row.seed else ""
-    source = source if source.startswith(HUB) else source.partition(":")[0]
+    source = source if source.startswith(PUBLIC) else source.partition(":")[0]
     return PackedExpert.from_fields(
         row,
         sha256=row.artifact.sha256,

@@ -11,7 +11,7 @@ from workbench.errors import InUseError
 from workbench.formatting.number_format import listed
 from workbench.kinds.kind import known_kinds
 from workbench.schema.job_states import UNFINISHED
-from workbench.schema.tables import Job
+from workbench.schema.job_tables import Job
 
 _SHOWN = 8
 

@@ -9,7 +9,8 @@ from sqlalchemy.orm import Session
 
 from workbench.formatting.number_format import pluralize
 from workbench.formatting.shell_command import shell_command
-from workbench.schema.tables import Expert, Job
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Expert
 
 ROW_ORDER = "row_order"  # of a job's result: “spec”, or “ids” in a training that an earlier version began
 

@@ -1,4 +1,4 @@
-"""The things of the registry, each described once: its words, its card, how it is listed, shown and deleted.
+"""The things of the registry, each described once: its nouns, its card, how it is listed, shown and deleted.
 
 The routes of the API that list, show and delete, the same verbs of the command line, completion and the notebook's
 tables follow.
@@ -17,6 +17,8 @@ from workbench.answers.base import Answer
 from workbench.registry import aliases, corpora, experts, mixtures, priors, reports, seeds, views
 from workbench.registry.clusters import clusterings
 from workbench.schema import tables
+from workbench.schema.base import Base
+from workbench.schema.job_tables import Job
 from workbench.schema.names import bare_seeds
 
 ResourceKind = Literal[
@@ -40,7 +42,7 @@ ID_DIGITS = 8  # as lists show ids
 class Resource:
     """A sort of resource."""
 
-    table: type[tables.Base]
+    table: type[Base]
     list_all: Callable[..., Sequence[Any]]
     get: Callable[[Session, str], Any]
     delete: Callable[[Session, str], Any] | None = None
@@ -164,7 +166,7 @@ def names_from(session: Session, kind: ResourceKind, start: str) -> list[str]:
 
     Seed models as they are follow experts.
     """
-    table: Any = {"job": tables.Job, "comparison": tables.Comparison}.get(kind) or RESOURCES[kind].table
+    table: Any = {"job": Job, "comparison": tables.Comparison}.get(kind) or RESOURCES[kind].table
     has_name = hasattr(table, "name")
     column = table.name if has_name else table.id
     statement = select(column).where(column.startswith(start, autoescape=True)).order_by(column).limit(50)

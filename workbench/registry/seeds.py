@@ -13,8 +13,9 @@ from workbench.answers.cards import SeedCard
 from workbench.registry.aliases import aliases_of
 from workbench.registry.database import plain
 from workbench.registry.references import refuse_if_used, unfinished_jobs
+from workbench.schema.job_tables import Job
 from workbench.schema.names import by_name, clean_name, ensure_free
-from workbench.schema.tables import Clustering, Evaluation, Expert, Job, Mixture, MixtureMember, SeedModel
+from workbench.schema.tables import Clustering, Evaluation, Expert, Mixture, MixtureMember, SeedModel
 from workbench.specs.base import SEED
 from workbench.store.artifacts import forget_scores
 from workbench.store.storage import Storage

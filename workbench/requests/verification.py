@@ -136,8 +136,8 @@ def changes_since(stored: Manifest, now: Manifest) -> list[str]:
 def linked_comparison(card: ComparisonCard, plan: Callable[[MixtureRequest], GenerationPlan]) -> OpenedLink:
     """Plans every answer of a comparison as it was made. Generates nothing and loads no weights.
 
-    An answer whose model, experts or files are gone has the problem in words; of a comparison without stored text only
-    models and sampling are known.
+    An answer whose model, experts or files are gone has a sentence with the problem; of a comparison without stored
+    text only models and sampling are known.
     """
     answers = []
     for answer in card.answers:

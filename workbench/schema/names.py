@@ -83,7 +83,10 @@ def bare_seed(session: Session, name: str) -> Expert | None:
     if (row := next((row for row in bare_seeds(session) if row.name == name), None)) is None:
         return None
     if session.get_bind().get_execution_options().get("registry") != "read":
-        row.colour_number, row.mark = choose_look(session, name)
+        look = choose_look(session, name)
+        if (stored := session.scalar(select(Expert).where(Expert.name == name))) is not None:
+            return stored  # by another transaction, until whose commit the choice waited
+        row.colour_number, row.mark = look
         session.add(row)
         session.flush()
     return row
@@ -185,7 +188,7 @@ def not_a_cli_name(what: str, name: str) -> str:
             f"“{name}” cannot be the name of a new {what}: the command line would take it for an option or a folder. A "
             "name must not begin with “-” or be “.” or “..”."
         )
-    if name.startswith(SEED) and what in ("expert", "mixture"):
+    if name.startswith(SEED) and what in ("expert", "mixture", "seed model"):
         return (
             f"“{name}” cannot be the name of a new {what}: it means the seed model “{name.removeprefix(SEED)}” as it "
             f"is. Name it without “{SEED}”."

@@ -102,6 +102,7 @@ def require_others(retained: Sequence[str], domains: Sequence[str]) -> None:
 
 SEED = "seed:"  # begins the name of a seed model where it stands for an expert
 HUB = "hub:"
+PUBLIC = (HUB, "package:")  # sources that others can reach as well
 _NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}")
 _REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,199}")
 

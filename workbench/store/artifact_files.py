@@ -11,7 +11,7 @@ from typing import Any
 from engine.files import EXPERT_CARD, MANIFEST
 from engine.methods.registry import method_of_card
 from engine.methods.rows import SHARED_FILE
-from workbench.schema.tables import new_id
+from workbench.schema.base import new_id
 from workbench.store import artifact_kinds
 from workbench.store.row_records import Rows
 

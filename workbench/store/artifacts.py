@@ -11,7 +11,8 @@ from sqlalchemy.orm import Session
 
 from workbench.schema import database_clock
 from workbench.schema.job_states import UNFINISHED
-from workbench.schema.tables import Artifact, Evaluation, Job
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Artifact, Evaluation
 from workbench.store import tombstones
 from workbench.store.storage import Storage
 

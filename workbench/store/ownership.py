@@ -11,7 +11,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from workbench.errors import RegistryMismatchError
-from workbench.schema.tables import Artifact, Job, RegistryIdentity
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Artifact, RegistryIdentity
 from workbench.store import tombstones
 from workbench.store.storage import OWNER, UNREADABLE, Storage, StoredIds
 

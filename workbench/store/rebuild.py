@@ -16,8 +16,10 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from workbench.errors import StorageError
+from workbench.schema.base import Base
+from workbench.schema.job_tables import Job, JobEvent
 from workbench.schema.names import choose_look, free_name
-from workbench.schema.tables import Artifact, Base, Expert, Job, JobEvent
+from workbench.schema.tables import Artifact, Expert
 from workbench.specs.gates import upgraded_gate
 from workbench.store import ownership, tombstones
 from workbench.store.artifact_files import rows_of_files

@@ -15,16 +15,16 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from engine.errors import Problem
+from workbench.schema.base import Base
+from workbench.schema.job_tables import Job
 from workbench.schema.tables import (
     Artifact,
-    Base,
     Cluster,
     Clustering,
     Corpus,
     Domain,
     Evaluation,
     Expert,
-    Job,
     Mixture,
     MixtureMember,
     RegistryIdentity,

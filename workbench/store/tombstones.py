@@ -16,7 +16,8 @@ from sqlalchemy import ColumnElement, and_, delete, exists, or_, select
 from sqlalchemy.orm import Session
 
 from workbench.schema import database_clock
-from workbench.schema.tables import Artifact, Job, Tombstone
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Artifact, Tombstone
 from workbench.store.storage import Storage, StoredIds
 
 _BATCH_SIZE = 200  # per transaction, which blocks other writers

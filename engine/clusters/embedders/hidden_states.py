@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from engine.clusters.embedders.base import Embedder, Embedding, Vectors
 from engine.device import choose_device
 from engine.errors import DamagedFileError, ModelError
+from engine.files import reading_own
 from engine.models.families import load_model, max_positions
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 
@@ -95,14 +96,16 @@ def embedder_of(seed: Path, max_tokens: int, device: str = "cpu") -> HiddenState
 
 def load_hidden_states(folder: Path, seed: Path | None, device: str = "cpu") -> HiddenStateEmbedder:
     """Loads the embedder with its model from `seed`; raises ModelError without a seed."""
-    card = json.loads((folder / "embedder.json").read_text(encoding="utf-8"))
+    with reading_own(f"The embedder in {folder}", "Cluster again."):
+        card = json.loads((folder / "embedder.json").read_text(encoding="utf-8"))
+        max_tokens, sha256 = int(card["max_tokens"]), str(card["sha256"])
     if seed is None:
         raise ModelError(
             "The clustering needs the seed model whose hidden states embed its documents.",
             "Name the seed that the clustering was made with.",
         )
-    embedder = embedder_of(seed, card["max_tokens"], device)
-    if embedder.sha256 != card["sha256"]:
+    embedder = embedder_of(seed, max_tokens, device)
+    if embedder.sha256 != sha256:
         raise DamagedFileError(
             f"The model in {seed} is not the one that the clusters in {folder} were fitted with.",
             "Name the seed that the clustering was made with.",

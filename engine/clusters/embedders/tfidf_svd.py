@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 import scipy
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from engine.clusters.config import Numbers, TfidfConfig
 from engine.clusters.embedders.base import Embedder, Embedding, Vectors
 from engine.errors import DamagedFileError, EngineError
 from engine.events import Progress
+from engine.files import reading_own
 
 BY_HIDDEN_STATES = "Let a seed model read the documents: --embedder hidden_states --seed-model NAME."
 REPORT_EVERY = 1000  # documents
@@ -130,13 +130,11 @@ class TfidfEmbedder(Embedder[GrowingText]):
 
 def load_tfidf(folder: Path) -> TfidfEmbedder:
     """Loads the embedder; raises DamagedFileError when it is not bit-identical to the saved one."""
-    try:
+    with reading_own(f"The embedder in {folder}", "Cluster again."):
         card = json.loads((folder / "embedder.json").read_text(encoding="utf-8"))
         vocabulary = json.loads((folder / "words.json").read_text(encoding="utf-8"))
         embedder = TfidfEmbedder(TfidfConfig(**card["config"]), vocabulary, load_file(folder / "embedder.safetensors"))
         intact = embedder.sha256 == card["sha256"]
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise DamagedFileError(f"The embedder in {folder} cannot be read ({error}).", "Cluster again.") from error
     if not intact:
         raise DamagedFileError(f"The embedder in {folder} is not the one that was saved.", "Cluster again.")
     return embedder

@@ -21,10 +21,13 @@ from torch import Tensor, nn
 
 from engine.config import LoraConfig
 from engine.errors import ModelError, first_of
+from engine.methods.lora.descriptor import training_flops
 from engine.models.discovery import family_of
 from engine.models.families import Place, embedding_place, linear_places
+from engine.models.flops import Shape
 from engine.models.matrix_products import linear
 from engine.models.multi_expert import AdditiveLayer, MultiExpertModel, Placement
+from engine.models.shared_layers import first_layer
 
 _DOWN, _UP, _SCALE = "down", "up", "scale"  # the names of an adapter's tensors at its map
 
@@ -61,7 +64,15 @@ class EmbeddingAdapter(Adapter):
 
 def adapted_places(lm: nn.Module, config: LoraConfig) -> Iterator[Place]:
     """Every map that gets an adapter. Raises ModelError for token vectors of another kind than a plain table."""
-    yield from linear_places(lm, config.targets)
+    every = list(linear_places(lm, config.targets))
+    upper = [place for place in every if first_layer(place[:1]) >= config.first_layer]
+    if every and not upper:
+        num_layers = 1 + max(first_layer(place[:1]) for place in every)
+        raise ModelError(
+            f"first_layer is {config.first_layer}, but the model has {num_layers} layers, counted from 0.",
+            "Choose a smaller number.",
+        )
+    yield from upper
     if config.embeddings:
         table = embedding_place(lm)
         if table is None:
@@ -232,6 +243,9 @@ class BesideLinear(Placement):
         if not state:  # the bare seed
             return {}
         return {**adapters_of(state, {place: layer.shared for place, layer in layers.items()})}
+
+    def frozen_flops(self, shape: Shape, context: int, expert_size: int, first_layer: int) -> int:
+        return training_flops(shape, context, expert_size, first_layer)
 
     def merge(self, lm: Any, layers: Mapping[str, Any], key: str) -> None:
         changed = [one for one in layers.values() if isinstance(one, AdaptedEmbedding) and key in one.experts]

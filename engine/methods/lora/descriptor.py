@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.config import LoraConfig
 from engine.files import weights_sha256
 from engine.methods.rows import RowMethod
+from engine.models.flops import Shape, forward_flops
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from engine.files import ArtifactRef
-    from engine.methods.base import SeedOrigin
+    from engine.methods.base import SeedOrigin, StoredExpert
     from engine.models.expert_model import TrainableModel
-from engine.models.flops import Shape, forward_flops
 
 
-def training_flops(shape: Shape, context: int, expert_size: int) -> int:
+def training_flops(shape: Shape, context: int, expert_size: int, first_layer: int = 0) -> int:
     """Per token trained on: the loss goes back to the first adapter; at most its first maps cost less than counted.
 
     Of token vectors more is counted than computed: a token reads one column of their first factor.
     """
     first = shape.ffn + 2 * shape.scores(context) + 2 * shape.width * shape.attention_width  # up to the values
-    above = (shape.num_layers - 1) * shape.through_layer(context)
+    above = (shape.num_layers - first_layer - 1) * shape.through_layer(context)
     return forward_flops(shape, context) + above + first + shape.ends + 3 * 2 * expert_size
 
 
@@ -34,7 +35,7 @@ def adapter_size(shape: Shape, config: LoraConfig) -> int:
     ffn = shape.ffn_maps * (shape.width + shape.ffn_width)
     sizes = {"attention": attention, "ffn": ffn, "all": attention + ffn}
     of_embeddings = shape.vocab_size + shape.embedding_width if config.embeddings else 0
-    return config.rank * (shape.num_layers * sizes[config.targets] + of_embeddings)
+    return config.rank * ((shape.num_layers - config.first_layer) * sizes[config.targets] + of_embeddings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,11 @@ class Lora(RowMethod):
 
     def trained_parameters(self, of_seed: int, shape: Shape, num_domains: int) -> int | None:
         return None if self.only_expert else num_domains * adapter_size(shape, LoraConfig())
+
+    def adapting_flops(self, shape: Shape, context: int, expert: StoredExpert) -> int:
+        settings: Mapping[str, Any] = expert.config.get(self.config_field) or {}  # none of an imported expert
+        first_layer = 0 if settings.get("embeddings") else settings.get("first_layer", 0)
+        return training_flops(shape, context, expert.num_parameters, first_layer)
 
     def export_adapter(
         self, base: ArtifactRef, expert: ArtifactRef, folder: Path, *, base_model: str, revision: str = ""

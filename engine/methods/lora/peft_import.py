@@ -341,7 +341,7 @@ class AdapterNames:
         return map_name
 
     def _refusal(self, name: str, path: str | None) -> ModelError:
-        """Why a tensor is none of an expert's, and what to do about it."""
+        """Why an expert cannot have this tensor, and what to do about it."""
         start = f"The adapter changes “{short(name)}”"
         if path is None:
             what = next((words for part, words in _OTHER_KINDS.items() if part in name), "")

@@ -14,8 +14,8 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from engine.errors import DamagedFileError, ModelError, TrainingError
-from engine.files import EXPERT_CARD, ArtifactRef
+from engine.errors import ModelError, TrainingError
+from engine.files import EXPERT_CARD, ArtifactRef, reading_own
 from engine.methods.base import Method, StoredExpert
 from engine.methods.registry import methods
 from engine.models.flops import Shape
@@ -143,13 +143,9 @@ def part_file(number: int) -> str:
 
 def part_sizes(folder: Path) -> dict[str, int]:
     """The number of parameters of each part, gates included, by name; raises DamagedFileError. No tensor is read."""
-    from safetensors import SafetensorError
-
-    try:
+    with reading_own(str(folder / EXPERT_CARD)):
         card = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
         return {part["name"]: _size(folder / part_file(number)) for number, part in enumerate(card["parts"])}
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise DamagedFileError(f"{folder} has no valid {EXPERT_CARD} with its parts.", "Restore it.") from error
 
 
 def _size(file: Path) -> int:

@@ -87,7 +87,7 @@ def shape_of(values: Mapping[str, Any]) -> tuple[str, ...]:
 def conversation_of(
     values: Mapping[str, Any], shape: Sequence[str], others: Collection[str] = (), ignored: Collection[str] = ()
 ) -> Conversation:
-    """The conversation of a record of a shape; raises CorpusError when it is none with an answer to learn.
+    """The conversation of a record of a shape; raises CorpusError when it has no answer to learn.
 
     `others` are fields that somebody else reads (the domain's), `ignored` those that are left out on purpose.
     """

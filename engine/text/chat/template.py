@@ -128,7 +128,7 @@ class ChatTemplate:
     ) -> tuple[list[int], NDArray[np.bool_]]:
         """The ids of a conversation, and a mask [T] of the assistant's: its words and the end of its turn.
 
-        An answer that is excluded (`counts` is False) is none of them.
+        An answer that is excluded (`counts` is False) does not count.
         Where the template ends an answer only by the token that opens the next message, that token also comes after the
         last one. `rule` 1 is that of trainings that began under it. Raises ChatTemplateError when the template does not
         show where the answers are.

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.device import differences, library_versions
 from engine.events import Note
-from engine.files import new_file
+from engine.files import new_file, reading_own
 from engine.text.blocks import MASK_RULE
 from engine.text.chat.answers import OLD_RULE
 from jobs.attempt.work import Work
@@ -21,7 +21,10 @@ MASKS, SOURCES = "masks", "sources"
 def read_inputs(work: Work, what: str) -> Any:
     """The JSON that an earlier attempt wrote; None if there is none."""
     path = work.folder / f"{what}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    if not path.exists():
+        return None
+    with reading_own(str(path), "Submit the job again."):
+        return json.loads(path.read_text(encoding="utf-8"))
 
 
 def write_inputs(work: Work, what: str, values: Any) -> None:
@@ -68,5 +71,5 @@ def note_versions(work: Work) -> Iterator[Note]:
 
 
 def report_reproducible_from(work: Work) -> str:
-    """What the numbers of a report are reproducible from, in words."""
+    """A sentence on what the numbers of a report can be reproduced from."""
     return f"The spec of its job, the same experts and text, {describe_environment(work.environment)}."

@@ -6,6 +6,7 @@ Both are stored per token, and not computed again where they exist.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -17,14 +18,15 @@ from sqlalchemy.orm import Session
 from engine.clusters.artifact import open_clustering
 from engine.clusters.distances import measure_distances
 from engine.device import choose_device
-from engine.errors import MixtureError
+from engine.errors import DamagedFileError, MixtureError
 from engine.events import Note, Progress
 from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble, Group
-from engine.inference.scores import counted_tokens, score_card, score_tokens, token_hits
+from engine.inference.scores import counted_tokens, score_card, score_together, token_hits
 from engine.loading.loaded_base import load_base
 from engine.methods.multi_expert_files import read_limits
 from engine.models.expert_model import ExpertModel, require_context
+from engine.models.multi_expert import MultiExpertModel
 from engine.text.blocks import EvalSample, Tokens
 from engine.text.chat.template import load_chat_template, template_folder
 from engine.text.split_names import HeldOutSplit
@@ -198,8 +200,8 @@ def _existing_scores(
 def _hash_of_scored_text(work: Work, row: Evaluation) -> str:
     """The hash of the text of a score; empty where its files are gone."""
     try:
-        return str(score_card(work.storage.kept(row.artifact).folder)["text_sha256"])
-    except (OSError, ValueError, StorageError):
+        return str(score_card(work.storage.kept(row.artifact).folder).get("text_sha256", ""))
+    except (DamagedFileError, StorageError):
         return ""
 
 
@@ -211,13 +213,25 @@ def _score_all(work: Work, experts: Experts, missing: Sequence[_Missing], block_
         if not of_base:
             continue
         model = load_experts(work, base, kept, block_size)
-        for pair in of_base:
-            if not work.storage.path(pair.artifact_id).exists():
-                with work.storage.new(pair.artifact_id) as folder:
-                    for progress in score_tokens(model, pair.expert_id, pair.text, folder):
-                        yield Progress(before + progress.done, total, "tokens", f"scoring {pair.domain.name}")
-            before += pair.text.num_tokens
+        for pairs in _that_share(model, of_base):
+            left = [pair for pair in pairs if not work.storage.path(pair.artifact_id).exists()]
+            done, text = before + (len(pairs) - len(left)) * pairs[0].text.num_tokens, pairs[0].text
+            with ExitStack() as folders:
+                to_fill = {pair.expert_id: folders.enter_context(work.storage.new(pair.artifact_id)) for pair in left}
+                for progress in score_together(model, to_fill, text) if left else ():
+                    scored = done + len(left) * progress.done
+                    yield Progress(scored, total, "tokens", f"scoring {pairs[0].domain.name}")
+            before += len(pairs) * text.num_tokens
         del model  # before the next one is loaded
+
+
+def _that_share(model: ExpertModel, pairs: Sequence[_Missing]) -> Iterable[list[_Missing]]:
+    """Together the pairs on one domain whose experts share layers, each other pair by itself."""
+    groups: dict[str, list[_Missing]] = {}
+    for pair in pairs:
+        shares = isinstance(model, MultiExpertModel) and model.first_layer(pair.expert_id) > 0
+        groups.setdefault(pair.domain.id if shares else pair.artifact_id, []).append(pair)
+    return groups.values()
 
 
 def _read_scores(work: Work, pair: _Missing, split: HeldOutSplit) -> NewScores:

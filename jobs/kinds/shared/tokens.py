@@ -148,7 +148,7 @@ def _encoder(domain: DomainFiles, tokenizer: Tokenizer, folder: Path, rule: int)
     if template is None:
         raise TrainingError(
             f"“{domain.name}” holds conversations, and this base has no chat template to show them with.",
-            "Choose a seed model with a chat template, or import the text as plain text.",
+            "Choose a seed model with a chat template (seed add --chat-template), or import the text as plain text.",
         )
     unread: Counter[str] = Counter()  # values for the template, in conversations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -13,16 +14,17 @@ from sqlalchemy.orm import Session
 
 from engine.errors import ModelError, TokenizerError
 from engine.events import Note, Progress
-from engine.foreign_files import short
+from engine.foreign_files import confined, short
 from engine.methods.export import set_special_tokens
 from engine.methods.registry import method_of
 from engine.models.families import fresh_model, num_parameters
 from engine.models.gguf_header import only_gguf, read_header
 from engine.models.gguf_model import ORIGIN, GgufOrigin, convert_gguf, require_space
 from engine.models.imported_model import Fingerprint, ImportedModel, download_model, import_model
+from engine.models.model_files import CONFIG
 from engine.models.package_files import find_model
 from engine.path_kinds import require_kind
-from engine.text.chat.template import copy_template
+from engine.text.chat.template import TEMPLATE, copy_template, load_chat_template
 from engine.text.split import read_split
 from engine.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from jobs.attempt.work import Events, JobRun, Work
@@ -48,12 +50,15 @@ def run(work: Work, spec: MakeSeed) -> JobRun:
     with scratch(work, "given") as aside:
         given = yield from _given_model(spec, aside)
         tokenizer, made = _parts(spec, domains, copied, given)
+        if spec.chat_template:
+            model = given.folder if given else copied.base.folder if copied else None
+            tokenizer = _with_template(tokenizer, spec.chat_template, model, aside / "text")
         changes = (*(given.changes if given else ()), *made.changes)
         yield from map(Note, changes)
         yield Progress(1, 2, "parts", "saving")
         with work.storage.new(artifact_id) as folder:
             size = _save(made.lm, tokenizer, folder)
-            if copied:
+            if copied and not spec.chat_template:
                 copy_template(copied.kept.folder, folder)
             if given and given.origin:
                 (folder / ORIGIN).write_text(json.dumps(asdict(given.origin), indent=1), encoding="utf-8")
@@ -134,24 +139,36 @@ def _given_model(spec: MakeSeed, aside: Path) -> Events[_Given | None]:
         folder = download_model(*hub_name(spec.location))
         return _Given(folder, hub_source(hub_name(spec.location)[0], folder.name))
     if spec.source in ("folder", "file"):
-        return (yield from _given_path(Path(spec.location), _source(spec), aside))
+        return (yield from _given_path(Path(spec.location), _source(spec), aside, spec.bf16))
     if spec.source != "package":
         return None
     packaged = find_model(spec.location)
     source = f"package:{packaged.package}"
-    return (yield from _given_path(packaged.join(aside), source, aside))
+    return (yield from _given_path(packaged.join(aside), source, aside, spec.bf16))
 
 
-def _given_path(path: Path, source: str, aside: Path) -> Events[_Given]:
+def _given_path(path: Path, source: str, aside: Path, in_bf16: bool) -> Events[_Given]:
     described = require_kind(path, ("model", "folder", "safetensors", "gguf"))  # a folder's files say what is missing
+    if in_bf16 and described.kind != "gguf":
+        raise ModelError(f"{path} is not a GGUF file: its weights keep their precision.", "Leave bf16 unset.")
     if described.kind == "safetensors":
         return _Given(path.parent, source, path.name)
     if described.kind != "gguf":
+        _require_model(path)
         return _Given(path, source)
     header = read_header(only_gguf(path))
-    yield Note(require_space(header, aside).sentence)
-    origin, changes = convert_gguf(header, aside)
+    yield Note(require_space(header, aside, in_bf16=in_bf16).sentence)
+    origin, changes = convert_gguf(header, aside, in_bf16=in_bf16)
     return _Given(aside, source, origin=origin, changes=changes)
+
+
+def _require_model(folder: Path) -> None:
+    """Raises ModelError for a folder that holds no model, or only a link that leads out of it."""
+    for file in sorted(folder.glob("*.gguf")):
+        confined(folder, file.name)
+    if not (folder / CONFIG).exists():
+        problem = f"{folder} holds no model: no .gguf file, and no {CONFIG} with .safetensors files."
+        raise ModelError(problem, "Give the folder of a model, or its file.")
 
 
 def _source(spec: MakeSeed) -> str:
@@ -168,6 +185,23 @@ def _parts(
     texts = (text for domain in domains for text in _sample(domain.documents()))
     tokenizer = train_tokenizer(texts, spec.vocab_size)
     return tokenizer, ImportedModel(fresh_model(spec.shape, tokenizer.vocab_size, spec.seed), ())
+
+
+def _with_template(tokenizer: Tokenizer, source: str, model: Path | None, folder: Path) -> Tokenizer:
+    """The tokenizer of a model with another chat template; raises ChatTemplateError for one that cannot be rendered.
+
+    It is read again from `folder`: a template decides whether the BOS token begins documents or turns.
+    """
+    tokenizer.save(folder)
+    if model is not None:  # its configuration also names special tokens
+        shutil.copyfile(model / CONFIG, folder / CONFIG)
+    settings = json.loads((file := folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    file.write_text(json.dumps({**settings, "chat_template": source}), encoding="utf-8")  # for older tools
+    (folder / TEMPLATE).write_text(source, encoding="utf-8")
+    template = load_chat_template(folder, "the seed model")
+    assert template is not None
+    template.render([{"role": "user", "content": "Hello?"}], add_generation_prompt=True)
+    return load_tokenizer(folder)
 
 
 def _sample(documents: Path) -> Iterator[str]:

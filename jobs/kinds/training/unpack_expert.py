@@ -35,7 +35,7 @@ from workbench.registry.packed_experts import PackedExpert, PackedSeed, read_pac
 from workbench.registry.seeds import register_seed
 from workbench.schema.names import clean_name, ensure_free, free_name
 from workbench.schema.tables import Artifact, Domain, Expert, SeedModel
-from workbench.specs.base import HUB
+from workbench.specs.base import PUBLIC
 from workbench.store import artifact_kinds
 from workbench.store.artifact_files import config_of_card
 
@@ -129,8 +129,9 @@ def _missing_base(session: Session, described: PackedExpert) -> ModelError:
     named = session.scalar(select(SeedModel).where(SeedModel.name == seed.name))
     other = f": the one of that name is a different model (SHA-256 {named.artifact.sha256[:12]}…)" if named else ""
     free = free_name(seed.name, "-", session.scalars(select(SeedModel.name)).all())
-    add = shell_command("seed", "add", free, "--hub", seed.source.removeprefix(HUB))
-    where = f"Add it with `{add}`, or have" if seed.source.startswith(HUB) else "Have"
+    kind, _, origin = seed.source.partition(":")
+    add = shell_command("seed", "add", free, f"--{kind}", origin.partition("==")[0])
+    where = f"Add it with `{add}`, or have" if seed.source.startswith(PUBLIC) else "Have"
     return ModelError(
         f"The expert needs the seed model “{seed.name}” (SHA-256 {seed.sha256[:12]}…), which is not here{other}.",
         f"{where} the expert packed with --with-seed.",
@@ -234,7 +235,7 @@ def _register_seed(session: Session, work: Work, new: _New) -> SeedModel:
     card = register_seed(
         session,
         name=name,
-        source=seed.source if seed.source.startswith(HUB) else "packed",
+        source=seed.source if seed.source.startswith(PUBLIC) else "packed",
         family=config["model_type"],
         config=config,
         num_parameters=new.checked.seed_parameters,

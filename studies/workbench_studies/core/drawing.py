@@ -231,7 +231,7 @@ def forest(findings: Findings) -> CaptionedChart | None:
 
 
 def _frame(claims: Claims) -> go.Figure:
-    """Axes without marks, with a claim's words over its row: next to it they would take half of a narrow page."""
+    """Axes without marks, with a claim's sentence above its row: next to it they would take half of a narrow page."""
     drawn = new_figure("", "", _AXIS_PIXELS + _ROW_PIXELS * len(claims))
     drawn.update_layout(margin={"l": 8, "r": 8, "t": 8, "b": 60}, legend={"y": 1, "x": 0})
     ends = ("← the opposite", "as in the paper →")

@@ -68,7 +68,7 @@ class DeclaredClaim:
     options: Options = field(default_factory=dict)
 
     def states(self, row: Mapping[str, Any]) -> bool:
-        """Whether a claim of a report is this one, whatever values stand in its words."""
+        """Whether a claim of a report is this one, whatever values its sentence has."""
         texts = ((self.where, row["where"]), (self.sentence, row["sentence"]))
         return all(re.fullmatch(".*".join(map(re.escape, _NAME.split(own)[::2])), text) for own, text in texts)
 
@@ -158,7 +158,7 @@ def read_study(module: str) -> Study:
 
 
 def _declare(table: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
-    """A claim with its id and its words; what is no field of it is an option of its test."""
+    """A claim; values that are not fields of it are options of its test."""
     names = {one.name for one in fields(DeclaredClaim)}
     options = {name: value for name, value in table.items() if name not in names}
     known = {name: words[value] for name, value in options.items() if isinstance(value, str) and value in words}

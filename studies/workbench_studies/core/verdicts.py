@@ -46,7 +46,7 @@ class Claim:
     weaker: str = ""  # what is judged instead, where that is less than the sentence says
     topics: tuple[str, ...] = ()  # select the reasons that a report gives if the claim is not reproduced
     model: str = ""  # the model that these reasons are about
-    id: str = ""  # by which sentences name it; reports have its words only
+    id: str = ""  # by which sentences name it; reports have only its sentence
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from engine.config import LoraConfig, TrainingConfig
+from engine.config import NEW_RATE, LoraConfig, TrainingConfig
 from engine.methods.mode.config import ModeConfig
 from workbench.specs.base import Name
 from workbench_studies.core.spec import BUDGET, Replicate, Run, Size, read_sizes, read_table
@@ -199,7 +199,7 @@ class Arms:
         self.copied = Arm("mode", shape=replace(size.mode, init="copy"))
         # what is compared with the composed model, with as many steps as it and its experts had together
         self.longer = {row: replace(self.table_1[row], longer=size.longer) for row in ("full", "lora", "two")}
-        own = size.training.peak_rate
+        own = size.training.learning_rate or NEW_RATE
         rates = {rate: None if rate == own else rate for rate in sorted({*size.rates, own})}
         self.by_rate = {  # methods without a first stage
             row: {rate: replace(self.table_1[row], rate=given) for rate, given in rates.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from engine.config import LoraConfig, ModelConfig, MoeConfig, TrainingConfig
 from engine.events import Step
+from engine.methods.base import StoredExpert
 from engine.methods.demix import descriptor as demix_flops
 from engine.methods.domain_token import descriptor as domain_token_flops
 from engine.methods.lora import descriptor as lora_flops
@@ -80,20 +81,24 @@ def test_learning_a_vector_before_the_text_costs_what_is_counted(family: str) ->
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
-@pytest.mark.parametrize("targets", ["all", "attention"])
-def test_learning_adapters_costs_what_is_counted(family: str, targets: Any) -> None:
-    lm = new_placement("adapter").build(
-        fresh_model(replace(SHAPE, family=family), VOCAB), ["a"], LoraConfig(rank=2, targets=targets)
-    )
+@pytest.mark.parametrize(("targets", "first_layer"), [("all", 0), ("attention", 0), ("attention", 2)])
+def test_learning_adapters_costs_what_is_counted(family: str, targets: Any, first_layer: int) -> None:
+    config = LoraConfig(rank=2, targets=targets, first_layer=first_layer)
+    lm = new_placement("adapter").build(fresh_model(replace(SHAPE, family=family), VOCAB), ["a"], config)
     size = sum(parameter.numel() for parameter in lm.expert_parameters("a").values())
-    expected = lora_flops.training_flops(Shape.of(lm.lm.config.to_dict()), TOKENS, size)
+    stored = StoredExpert(size, {"lora": asdict(config)})
+    expected = lm.training_flops(TOKENS, experts_only=True)
+    assert lora_flops.METHOD[0].adapting_flops(Shape.of(lm.lm.config.to_dict()), TOKENS, stored) == expected
     assert counted(lm, backward=True, only=["a"]) == pytest.approx(expected, rel=0.005)  # the first maps cost less
 
 
+@pytest.mark.parametrize("first_layer", [0, 2])
 @pytest.mark.parametrize("embeddings", [True, False])
 @pytest.mark.parametrize("targets", ["attention", "ffn", "all"])
-def test_the_size_of_an_adapter_follows_from_the_shape_of_a_fresh_model(targets: Any, embeddings: bool) -> None:
-    config = LoraConfig(rank=3, targets=targets, embeddings=embeddings)
+def test_the_size_of_an_adapter_follows_from_the_shape_of_a_fresh_model(
+    targets: Any, embeddings: bool, first_layer: int
+) -> None:
+    config = LoraConfig(rank=3, targets=targets, embeddings=embeddings, first_layer=first_layer)
     lm = fresh_model(SHAPE, VOCAB)
     shape = Shape.fresh(SHAPE, VOCAB)
     assert shape == Shape.of(lm.config.to_dict())
@@ -161,7 +166,7 @@ def test_a_mixture_costs_as_many_forward_passes_as_it_has_experts() -> None:
 
 
 def test_every_update_says_what_it_cost(make_model, make_texts, tmp_path) -> None:
-    config = TrainingConfig(num_steps=1, block_size=16, sequences_per_domain=3, accumulate=2)
+    config = TrainingConfig(num_steps=1, block_size=16, sequences_per_domain=3, accumulate=2, learning_rate=1e-3)
     for only in (None, ["law"]):
         lm, texts = make_model(["law", "code"]), make_texts(["law", "code"])
         events = train(lm, texts if only is None else texts[:1], config, tmp_path / str(only), only_experts=only)

@@ -49,6 +49,13 @@ def test_the_hash_of_tensors_is_that_of_the_numbers_and_not_of_the_other_fields(
     assert hashes[0] == hashes[1] != hashes[2]
 
 
+def test_a_file_that_is_cut_after_its_header_was_read_ends_its_hash(tmp_path: Path) -> None:
+    header = read_header(write_gguf(tmp_path / "m.gguf"))
+    header.path.write_bytes(header.path.read_bytes()[:-100])
+    with pytest.raises(ModelError, match="became shorter"):
+        header.tensors_sha256()
+
+
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.2, 0.5, 0.99])
 def test_a_file_that_is_cut_anywhere_is_refused(tmp_path: Path, share: float) -> None:
     path = write_gguf(tmp_path / "m.gguf")
@@ -90,6 +97,18 @@ def test_a_hostile_header_is_refused_in_a_sentence(tmp_path: Path, content: byte
     (tmp_path / "m.gguf").write_bytes(content)
     with pytest.raises(ModelError, match=problem):
         read_header(tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_split_model_is_refused_with_the_command_that_joins_it(tmp_path: Path, number: int) -> None:
+    for file in (1, 2, 3):
+        content = start(0, 1) + field(b"split.count", 2, b"\3\0")
+        (tmp_path / f"my model-0000{file}-of-00003.gguf").write_bytes(content)
+    assert only_gguf(tmp_path).name == "my model-00001-of-00003.gguf"
+    with pytest.raises(ModelError, match="one of 3 files of a split model") as caught:
+        read_header(tmp_path / f"my model-0000{number}-of-00003.gguf")
+    first, joined = tmp_path / "my model-00001-of-00003.gguf", tmp_path / "my model.gguf"
+    assert f"llama-gguf-split --merge '{first}' '{joined}'" in caught.value.next_step
 
 
 def test_a_folder_of_several_files_names_them(tmp_path: Path) -> None:

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from engine.errors import ModelError
+from engine.errors import DamagedFileError, ModelError
 from engine.models import gguf_model
 from engine.models.gguf_header import read_header
-from engine.models.gguf_model import GgufOrigin, convert_gguf, require_space
+from engine.models.gguf_model import ORIGIN, GgufOrigin, convert_gguf, merge_longest_runs_first, require_space
 from engine.models.imported_model import import_model
 from engine.text.chat.template import load_chat_template
 from engine.text.tokenizer import load_tokenizer
@@ -58,6 +59,26 @@ def test_a_file_of_sixteen_bits_stays_so_where_they_hold_every_number(
     assert stored == {getattr(torch, origin.precision)} == {dtype}
 
 
+def test_in_bf16_each_weight_is_rounded_and_the_sentence_says_so(tmp_path: Path) -> None:
+    header = read_header(write_gguf(tmp_path / "m.gguf", "Q8_0"))
+    (tmp_path / "half").mkdir()
+    origin, changes = convert_gguf(header, tmp_path / "half", in_bf16=True)
+    exact, _, _ = convert(header.path)
+    halves, floats = (load_file(folder / "model.safetensors") for folder in (tmp_path / "half", exact))
+    assert origin.precision == "bfloat16"
+    assert "to bfloat16, rounded as asked." in changes[0]
+    assert all(torch.equal(halves[name], floats[name].bfloat16()) for name in floats)
+
+
+def test_a_damaged_origin_is_named_with_what_it_lacks(tmp_path: Path) -> None:
+    assert GgufOrigin.read(tmp_path) is None
+    for content, cause in (('{"file": "m.gguf"}', "it lacks 'quantization'"), ("[]", "not a JSON object"), ("{", "")):
+        (tmp_path / ORIGIN).write_text(content)
+        with pytest.raises(DamagedFileError, match=rf"origin\.json cannot be read \(.*{cause}") as caught:
+            GgufOrigin.read(tmp_path)
+        assert "import the model again" in caught.value.next_step
+
+
 def test_the_tokenizer_has_the_ids_of_transformers_and_each_digit_is_apart_as_smollm_has_it(tmp_path: Path) -> None:
     folder, _, changes = convert(write_gguf(tmp_path / "m.gguf"))
     ours, theirs = load_tokenizer(folder), AutoTokenizer.from_pretrained(tmp_path, gguf_file="m.gguf")
@@ -66,6 +87,18 @@ def test_the_tokenizer_has_the_ids_of_transformers_and_each_digit_is_apart_as_sm
     assert ours.decode(ours.encode(sentence)) == sentence
     assert [ours.written(id) for id in ours.encode("12")] == ["1", "2"]
     assert "splits text" not in changes
+
+
+def test_runs_of_blanks_are_cut_into_the_longest_tokens_as_sentencepiece_does(tmp_path: Path) -> None:
+    runs = [blank * size for size in range(1, 6) for blank in "▁\t"]
+    vocabulary = {token: id for id, token in enumerate([*runs, "a", "▁a"])}
+    merges = [(run[:cut], run[cut:]) for run in [*runs, "▁a"] for cut in range(1, len(run))]
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    merge_longest_runs_first(tmp_path / "tokenizer.json")
+    ordered = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert ordered.encode("▁" * 8 + "a" + "\t" * 9).tokens == ["▁" * 5, "▁" * 3, "a", "\t" * 5, "\t" * 4]
+    assert tokenizer.encode("▁" * 8).tokens == ["▁" * 4, "▁" * 4]  # with the shortest first
 
 
 def test_an_unknown_rule_of_splitting_is_reported(tmp_path: Path) -> None:
@@ -102,6 +135,12 @@ def test_a_type_that_cannot_be_dequantized_is_named(tmp_path: Path) -> None:
         convert_gguf(read_header(write_gguf(tmp_path / "m.gguf", change=add)), tmp_path)
 
 
+def test_a_special_token_outside_the_vocabulary_is_named(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", change=lambda writer: writer.add_pad_token_id(99_999))
+    with pytest.raises(ModelError, match=r"has 262 tokens, but tokenizer\.ggml\.padding_token_id is 99,999\."):
+        convert(path)
+
+
 def test_a_file_whose_tensors_are_missing_is_refused(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "m.gguf", change=lambda writer: writer.tensors[0].pop("blk.1.ffn_up.weight"))
     with pytest.raises(ModelError, match=r"“model\.layers\.1\.mlp\.up_proj\.weight” is missing"):
@@ -117,14 +156,18 @@ def test_a_tensor_of_scaled_positions_that_transformers_leaves_out_is_reported(t
 
 def test_what_the_model_takes_is_compared_before_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     header = read_header(write_gguf(tmp_path / "m.gguf"))
-    assert require_space(header, tmp_path).weights == 4 * header.num_parameters
+    weights, file = 4 * header.num_parameters, header.path.stat().st_size
+    (tmp_path / "aside").mkdir()
+    assert require_space(header, tmp_path / "aside").disk == 2 * weights
+    assert require_space(header, tmp_path / "aside", in_bf16=True).disk == weights
+    assert require_space(header, tmp_path).disk == 2 * weights + file  # joined of parts, in the same folder
     monkeypatch.setattr(gguf_model, "most_main_memory", lambda: 1000)
     with pytest.raises(ModelError, match=r"its import takes about .* of memory"):
         require_space(header, tmp_path)
     monkeypatch.undo()
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 1000))
     with pytest.raises(ModelError, match=r"can have 0\.0 MB of disk"):
-        require_space(header, tmp_path)
+        require_space(header, tmp_path / "aside")
 
 
 def test_files_next_to_it_are_not_read(tmp_path: Path) -> None:

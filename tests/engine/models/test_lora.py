@@ -16,6 +16,8 @@ from engine.errors import ModelError
 from engine.files import ArtifactRef, new_folder, verify_folder, write_manifest
 from engine.loading.loaded_base import ModelCache
 from engine.methods.lora.adapters import fresh_adapter
+from engine.methods.lora.peft_files import save_adapter
+from engine.methods.lora.peft_import import read_adapter
 from engine.methods.multi_expert_files import load_multi_expert, new_placement, save_expert
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
@@ -146,6 +148,29 @@ def test_a_mixture_of_experts_has_adapters_beside_attention_only() -> None:
     assert all("self_attn" in name for name in fresh_adapter(decoder("mixtral"), LoraConfig(rank=2)))
     with pytest.raises(ModelError, match="no linear maps for LoRA's targets “ffn”"):
         fresh_adapter(decoder("mixtral"), LoraConfig(rank=2, targets="ffn"))
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # of peft
+@torch.no_grad()
+def test_an_adapter_of_upper_layers_is_what_peft_makes_with_layers_to_transform(tmp_path: Path) -> None:
+    import peft
+
+    lm, config = decoder("llama", 3), LoraConfig(rank=2, targets="attention", first_layer=1)
+    model = disturbed(new_placement("adapter").build(copy.deepcopy(lm), ["a"], config))
+    state = model.expert_state("a")
+    assert {name.split(".")[2] for name in state} == {"1", "2"}
+    save_adapter(lm, state, tmp_path, base_model="seed")
+    exported = peft.PeftModel.from_pretrained(copy.deepcopy(lm), tmp_path)
+    assert torch.equal(exported(input_ids=IDS).logits, model(IDS, Rows.all_to("a", 2)))
+    maps = [*{name.split(".")[-2] for name in state}]
+    theirs = peft.get_peft_model(lm, peft.LoraConfig(r=2, target_modules=maps, layers_to_transform=[1, 2]))
+    theirs.save_pretrained(tmp_path / "theirs")
+    assert set(read_adapter(decoder("llama", 3), tmp_path / "theirs", [])) == set(state)
+
+
+def test_a_first_layer_above_the_last_one_is_refused() -> None:
+    with pytest.raises(ModelError, match="first_layer is 2, but the model has 2 layers, counted from 0"):
+        fresh_adapter(decoder("llama", 2), LoraConfig(first_layer=2))
 
 
 def test_without_peft_training_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -53,11 +54,26 @@ def test_a_package_may_hold_a_folder_of_safetensors(install: Install) -> None:
 
 
 def test_parts_of_a_file_are_joined_in_the_order_of_their_numbers(install: Install, tmp_path: Path) -> None:
-    for number in (2, 1, 0):
+    for number in (2, 1, 0, 3):
         install(f"piece{number}", {f"piece{number}/m.gguf.part{number}": bytes([65 + number])}, "")
-    install("toymodel", {"toymodel/m.gguf.part3": b"D"}, "piece0\nRequires-Dist: piece1==1.0\nRequires-Dist: piece2")
+    install(
+        "toymodel",
+        {"toymodel/m.gguf.part3": b"D"},
+        "piece0\nRequires-Dist: piece1==1.0\nRequires-Dist: piece2\nRequires-Dist: piece3; extra=='x'",
+    )
     joined = find_model("toymodel").join(tmp_path)
     assert (joined.name, joined.read_bytes()) == ("m.gguf", b"ABCD")
+
+
+def test_parts_are_not_joined_where_the_disk_has_less(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("toymodel", {"toymodel/m.gguf.part0": HEAD, "toymodel/m.gguf.part1": b"B"})
+    packaged = find_model("toymodel")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(99, 75, 24))
+    with pytest.raises(ModelError, match=r"take 0\.0 MB as one file"):
+        packaged.join(tmp_path)
+    assert not (tmp_path / "m.gguf").exists()
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,20 @@ def test_blocks_are_int64_and_of_the_requested_size(tmp_path: Path) -> None:
     assert inputs.shape == targets.shape == (16,)
 
 
+def test_a_model_that_needs_its_bos_token_reads_it_first_in_every_block(tmp_path: Path) -> None:
+    texts, usual = [f"words {i} " * 9 for i in range(20)], tmp_path / "usual"
+    needing = Tokenizer(TOKENIZER._inner, TOKENIZER.bos_id, begins_blocks=True)
+    before = Tokens.open(packed(texts, usual), "train")
+    tokens = Tokens.open(packed(texts, tmp_path / "needing", needing), "train")
+    assert np.array_equal(tokens.array, before.array)
+    for i in range(tokens.num_blocks(16)):
+        (inputs, targets), (inputs_before, targets_before) = tokens.block(i, 16), before.block(i, 16)
+        assert inputs.tolist() == [TOKENIZER.bos_id, *inputs_before[1:]]
+        assert np.array_equal(targets, targets_before)  # it is never predicted in place of a token of the text
+    assert tokens.first(40).begin_id == TOKENIZER.bos_id
+    assert EvalSample.of(tokens, 16).sha256 != EvalSample.of(before, 16).sha256  # scores of both are told apart
+
+
 def test_the_array_stays_on_disk(tmp_path: Path) -> None:
     assert isinstance(Tokens.open(packed(["a", "b", "c"], tmp_path), "dev").array, np.memmap)
 

@@ -176,6 +176,12 @@ def test_a_bos_token_before_a_role_begins_turns_however_the_template_is_written(
     assert read_special_tokens(write(tmp_path, inner, tokenizer_config=config), inner).turn_start == 258
 
 
+@pytest.mark.parametrize(("family", "begins_blocks"), [("gemma3_text", True), ("llama", False)])
+def test_a_gemma_reads_its_bos_token_first_in_every_block(family: str, begins_blocks: bool, tmp_path: Path) -> None:
+    named = {"tokenizer_config": {"bos_token": "<|begin|>"}, "config": {"model_type": family}}
+    assert load_tokenizer(write(tmp_path, llama_3(), **named)).begins_blocks == begins_blocks
+
+
 def test_a_new_seed_records_its_separators_and_one_stored_before_keeps_its_own(tmp_path: Path) -> None:
     inner = byte_level(END, TURN, START)
     load_tokenizer(write(tmp_path / "given", inner, **SMOLLM2)).save(tmp_path / "new")

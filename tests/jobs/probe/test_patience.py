@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from engine.events import Step
-from jobs.probe import forecast
-from jobs.probe.forecast import End, run_probe
+from jobs.probe import probe_run
 from jobs.probe.measuring import Stopwatch
+from jobs.probe.probe_run import End, run_probe
 from workbench.answers.forecasts import Measured, MemoryParts
 from workbench.kinds.kind import Probe
 
@@ -50,7 +50,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
         clock = iter(range(0, 100_000, 25))  # two looks at the clock for each at the probe
         left = iter(stages)
 
-        class Lines(forecast._Lines):
+        class Lines(probe_run._Lines):
             def __init__(self, _: Any) -> None:
                 self.stage = self._seen = "starting"
 
@@ -58,11 +58,11 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
                 self.stage = next(left, "")
                 return None if self.stage else CAME
 
-        monkeypatch.setattr(forecast, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None))
-        monkeypatch.setattr(forecast, "_Lines", Lines)
-        monkeypatch.setattr(forecast, "folder_for_a_probe", lambda _: nullcontext(Path()))
-        monkeypatch.setattr(forecast, "_process", lambda *_: nullcontext(None))
-        monkeypatch.setattr(forecast, "_runs_out", lambda *_: "")
+        monkeypatch.setattr(probe_run, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None))
+        monkeypatch.setattr(probe_run, "_Lines", Lines)
+        monkeypatch.setattr(probe_run, "folder_for_a_probe", lambda _: nullcontext(Path()))
+        monkeypatch.setattr(probe_run, "_process", lambda *_: nullcontext(None))
+        monkeypatch.setattr(probe_run, "_runs_out", lambda *_: "")
         probe: Iterator[str] = run_probe(*[None] * 3, 120.0)  # type: ignore[list-item]
         while True:
             try:
@@ -86,7 +86,7 @@ def test_a_probe_that_stands_still_is_ended_and_says_where(run: Any) -> None:
 
 def test_what_was_measured_before_the_end_is_the_answer(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     known = measured_after(2)
-    monkeypatch.setattr(forecast._Lines, "so_far", known)
+    monkeypatch.setattr(probe_run._Lines, "so_far", known)
     end = run(["step 2 of 4"] * 100)
     assert end.measured == known
     assert "“step 2 of 4”" in end.problem

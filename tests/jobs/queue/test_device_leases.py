@@ -27,7 +27,7 @@ from workbench.errors import BadSettingsError, BadSpecError, DevicesBusyError, L
 from workbench.job_records import jobs as rows
 from workbench.job_records.devices import DevicePool, list_devices
 from workbench.registry import database
-from workbench.schema.tables import Device
+from workbench.schema.job_tables import Device
 from workbench.settings import Settings, read_settings
 
 PRESENT = [Gpu(f"uuid-{number}", str(number + 4), "H100", 80 << 30) for number in range(4)]

@@ -24,7 +24,7 @@ from jobs.uploads import uploads_folder
 from workbench.job_records import jobs as rows
 from workbench.kinds.data import ImportCorpus
 from workbench.registry import database
-from workbench.schema.tables import Job
+from workbench.schema.job_tables import Job
 from workbench.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("tiny_runner")

@@ -52,4 +52,4 @@ class Biases(Placement):
         return {layer: Bias(state[f"{layer}.vector"], state[f"{layer}.strength"]) for layer in layers}
 
     def merge(self, lm: Any, layers: Mapping[str, Any], key: str) -> None:
-        raise ModelError("An expert of the toy method is no model of its own.", "Mix it instead.")
+        raise ModelError("An expert of the toy method is not a model of its own.", "Mix it instead.")

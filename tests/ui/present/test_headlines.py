@@ -200,6 +200,6 @@ def test_a_card_says_what_is_known_of_its_expert(have: Contents) -> None:
     card = card_of(code, domain, scores, looks, [2.0, 1.0], is_certified=True)
     assert card["value"] == "3.0"  # e to the power of 1.1
     assert card["badges"] == [["certified", "good"], ["in first", ""]]
-    assert card["words"] == ["demix · from seed model tiny · 1.24 M parameters", "60 documents"]
+    assert card["words"] == ["demix · from seed model tiny · 1.2 M parameters", "60 documents"]
     off = code.model_copy(update={"enabled": False})
     assert card_of(off, domain, scores, looks, [], is_certified=True)["badges"][0] == ["disabled", ""]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ui
-from ui.present.text.formatting import millions
+from ui.present.text.formatting import parameters_text
 from ui.studio.experts.registry_view import ExpertRegistry, expert_row
 from workbench.exports.facts import expert_facts
 from workbench.exports.model_card import _origin
@@ -77,7 +77,7 @@ def test_cards_tables_and_model_cards_show_the_same_numbers(method: str, own: in
         facts = expert_facts(session, experts.expert_row(session, "law"))
     assert (card.total_parameters, card.num_parameters, card.active_parameters) == (total, own, active)
     row = expert_row(card, ExpertRegistry([card]))
-    assert (row["parameters"], row["own parameters"]) == (millions(total), millions(own))
+    assert (row["parameters"], row["own parameters"]) == (parameters_text(total), parameters_text(own))
     shown = list(_origin(facts))
     assert {f"{total:,} parameters with its base", f"{own:,} parameters of its own"} <= set(shown)
 

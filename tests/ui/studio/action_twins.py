@@ -93,7 +93,7 @@ ACTIONS: dict[str, dict[str, Action]] = {
     "studio/app_pages/train.py": {
         "form.title": _OPENS,
         "label": _OPENS,
-        "title if title == SEED else f'Make it: {title}'": _OPENS,
+        "Make it: {…}": _OPENS,
     },
     "studio/clusters/cluster_map_view.py": {
         "Move": _job("cluster pin"),

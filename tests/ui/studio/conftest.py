@@ -21,7 +21,8 @@ from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import corpora, experts, mixtures, seeds
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import transaction
-from workbench.schema.tables import Artifact, new_id
+from workbench.schema.base import new_id
+from workbench.schema.tables import Artifact
 from workbench.settings import Settings, get_settings
 from workbench.specs.requests import MixtureSpec
 from workbench.store import artifacts
@@ -217,7 +218,7 @@ def _ended_job(session: Session, spec: object, state: str = "done", **shown: obj
 
 
 def _curve(session: Session, job_id: str) -> None:
-    from workbench.schema.tables import Metric
+    from workbench.schema.job_tables import Metric
 
     for step in range(1, 101, 3):
         for place, domain in enumerate(DOMAINS):

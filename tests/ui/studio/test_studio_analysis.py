@@ -467,7 +467,7 @@ def test_too_little_text_for_a_prior_is_reported_in_the_servers_words(answers: A
 
 
 def test_a_training_reports_its_throughput_and_that_it_did_harm() -> None:
-    from workbench.schema.tables import Job
+    from workbench.schema.job_tables import Job
 
     measured = {
         "num_steps": 100,

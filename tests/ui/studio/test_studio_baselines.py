@@ -22,7 +22,8 @@ from workbench.registry.corpora import domain_row
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import expert_row as row_of
 from workbench.registry.experts import list_experts
-from workbench.schema.tables import Artifact, Evaluation, Expert, new_id
+from workbench.schema.base import new_id
+from workbench.schema.tables import Artifact, Evaluation, Expert
 from workbench.specs.requests import MixtureSpec
 
 pytestmark = pytest.mark.usefixtures("filled_home")

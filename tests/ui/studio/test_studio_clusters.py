@@ -31,7 +31,8 @@ from workbench.registry.clusters.cluster_routing import set_domains
 from workbench.registry.clusters.clusterings import clustering_row, get_clustering
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import reading, transaction
-from workbench.schema.tables import Corpus, Domain, new_id
+from workbench.schema.base import new_id
+from workbench.schema.tables import Corpus, Domain
 from workbench.settings import get_settings
 from workbench.specs.requests import MixtureSpec
 from workbench.store import artifacts

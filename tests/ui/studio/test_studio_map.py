@@ -38,7 +38,7 @@ from workbench.registry.clusters.cluster_documents import POINT, MapPoints, sear
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import tokens_key
-from workbench.schema.tables import new_id
+from workbench.schema.base import new_id
 from workbench.settings import get_settings
 from workbench.store import artifacts
 from workbench.store.storage import get_storage

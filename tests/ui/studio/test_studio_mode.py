@@ -25,7 +25,7 @@ from workbench.kinds.training.mode import TRAIN_MODE, TrainMode
 from workbench.questions.costs import MixtureCosts
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
-from workbench.schema.tables import new_id
+from workbench.schema.base import new_id
 from workbench.specs.requests import MixtureSpec
 
 pytestmark = pytest.mark.usefixtures("filled_home")
@@ -253,8 +253,8 @@ def test_the_card_of_a_composition_shows_its_parts_and_what_it_is_made_of() -> N
     assert not app.exception
     (parts,) = [rows for rows in tables(app) if rows and "layers in each block" in rows[0]]
     assert [(row["part"], row["trained as"], row["own parameters"]) for row in parts] == [
-        ("code", "c/code", "1 k"),
-        ("prose", "p/prose", "2 k"),
+        ("code", "c/code", "1 K"),
+        ("prose", "p/prose", "2 K"),
     ]
     words = output(app)
     for made_of in ("c/code", "p/prose"):

@@ -64,7 +64,7 @@ def test_a_card_says_method_origin_number_mixture_alias_and_tag() -> None:
     assert not app.exception
     card = next(one for one in cards_on(app) if one["name"] == "first/code")
     assert card["value"] == "3.0"
-    assert card["words"] == ["demix · from seed model tiny · 1.24 M parameters", "60 documents"]
+    assert card["words"] == ["demix · from seed model tiny · 1.2 M parameters", "60 documents"]
     assert [words for words, _ in card["badges"]] == ["code@production", "in first", "#demo"]
     assert card["href"] == "/experts?experts.chosen=first%2Fcode"
 

@@ -29,7 +29,8 @@ from workbench.questions.retention import Retention
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import transaction
 from workbench.registry.experts import expert_row
-from workbench.schema.tables import Artifact, Evaluation, new_id
+from workbench.schema.base import new_id
+from workbench.schema.tables import Artifact, Evaluation
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 

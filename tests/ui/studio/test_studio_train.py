@@ -28,7 +28,8 @@ from workbench.kinds import kind as specs
 from workbench.kinds.kind import known_kinds, parse_as, parse_spec, training_probe
 from workbench.registry import seeds
 from workbench.registry.database import transaction
-from workbench.schema.tables import Mixture, MixtureMember, new_id
+from workbench.schema.base import new_id
+from workbench.schema.tables import Mixture, MixtureMember
 from workbench.settings import get_settings
 from workbench.specs.base import Spec
 from workbench.specs.requests import TrainClusters

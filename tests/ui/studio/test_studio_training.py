@@ -37,7 +37,8 @@ from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import experts
 from workbench.registry.database import transaction
 from workbench.schema.job_states import PARENT, REQUIREMENTS, SAMPLES
-from workbench.schema.tables import Expert, Metric
+from workbench.schema.job_tables import Metric
+from workbench.schema.tables import Expert
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 

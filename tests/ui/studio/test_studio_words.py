@@ -26,7 +26,7 @@ from ui.present.jobs.job_status import (
     time_left,
 )
 from ui.present.next_steps import Holdings, first_steps, suggestions
-from ui.present.pages import CORPORA, EXPERTS, TRAIN
+from ui.present.pages import CORPORA, EXPERTS, SEEDS, TRAIN
 from ui.present.text.formatting import ago, duration, moment, plain, plain_with_code, size
 from ui.present.text.posteriors import posterior_title
 from ui.studio.job_views.pending_jobs import by_turn
@@ -150,7 +150,8 @@ def test_an_idle_worker_is_shown_as_alive_only_when_it_is_seen(
 
 def test_what_to_try_next_follows_what_there_is() -> None:
     assert suggestions(Holdings())[0].page is CORPORA
-    assert suggestions(Holdings(domains=2))[0].page is TRAIN
+    assert suggestions(Holdings(domains=2))[0].page is SEEDS
+    assert suggestions(Holdings(domains=2, seeds=1))[0].page is TRAIN
     assert len(suggestions(Holdings(9, 9, 9, 9, 9))) == 3
 
 

@@ -27,13 +27,14 @@ from workbench.formatting import number_format as form
         (form.share(0.744), "74 %"),
         (form.percent(12.5), "12.5 %"),
         (form.number(-1234.5, 2), "−1,234.50"),
-        (form.amount(590_400), "590 k"),
+        (form.amount(590_400), "590 K"),
         (form.amount(999_600), "1.0 M"),
         (form.amount(1_400_000), "1.4 M"),
-        (form.amount(6_700_000_000), "6.7 G"),
+        (form.amount(6_700_000_000), "6.7 B"),
         (form.amount(812, "B"), "812 B"),
-        (form.amount(1_200, "B"), "1.2 kB"),
+        (form.amount(1_200, "B"), "1.2 KB"),
         (form.amount(3_000_000, "B"), "3.0 MB"),
+        (form.amount(4_400_000_000, "B"), "4.4 GB"),
     ],
 )
 def test_the_form_of_each_thing(shown: str, expected: str) -> None:

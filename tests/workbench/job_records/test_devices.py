@@ -22,7 +22,7 @@ from workbench.kinds.training.mode import TrainMode
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import database
 from workbench.schema import database_clock
-from workbench.schema.tables import DeviceShare, Job
+from workbench.schema.job_tables import DeviceShare, Job
 from workbench.settings import Settings, get_settings
 from workbench.specs.base import Spec
 

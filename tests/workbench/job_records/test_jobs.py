@@ -16,7 +16,8 @@ from workbench.kinds.data import ImportCorpus
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.schema.job_states import REQUIREMENTS
-from workbench.schema.tables import Artifact, Job, Metric
+from workbench.schema.job_tables import Job, Metric
+from workbench.schema.tables import Artifact
 
 SPEC = MakeSeed(name="seed", domains=["law"])
 

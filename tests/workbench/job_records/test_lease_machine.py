@@ -28,7 +28,8 @@ from workbench.job_records import jobs, leases
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
 from workbench.schema import database_clock
-from workbench.schema.tables import Job, Mixture
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Mixture
 from workbench.settings import Settings
 
 LEASE, ATTEMPTS = 30.0, 3

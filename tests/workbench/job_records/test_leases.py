@@ -17,7 +17,8 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
 from workbench.schema import database_clock
 from workbench.schema.job_states import CHECKPOINT
-from workbench.schema.tables import Artifact, Job
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Artifact
 
 LEASE, ATTEMPTS = 30.0, 3
 SPEC = MakeSeed(name="seed", domains=["law"])

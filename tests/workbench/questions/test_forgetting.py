@@ -13,7 +13,7 @@ from engine.errors import MixtureError
 from workbench.analysis import perplexity_tables
 from workbench.questions.forgetting import ForgettingRequest
 from workbench.registry import corpora, experts, mixtures
-from workbench.schema.tables import new_id
+from workbench.schema.base import new_id
 from workbench.specs.requests import MixtureSpec
 from workbench.store import artifacts
 

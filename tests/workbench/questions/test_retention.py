@@ -28,7 +28,7 @@ from workbench.questions.retention import (
 )
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.seeds import MADE_OF, seed_row
-from workbench.schema.tables import Job
+from workbench.schema.job_tables import Job
 from workbench.specs.base import Spec
 from workbench.specs.requests import MixtureSpec
 

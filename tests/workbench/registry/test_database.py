@@ -32,20 +32,9 @@ from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import list_looks
-from workbench.schema.tables import (
-    Artifact,
-    Base,
-    Cluster,
-    Clustering,
-    Corpus,
-    Device,
-    Domain,
-    Evaluation,
-    Expert,
-    Job,
-    Mixture,
-    Report,
-)
+from workbench.schema.base import Base
+from workbench.schema.job_tables import Device, Job
+from workbench.schema.tables import Artifact, Cluster, Clustering, Corpus, Domain, Evaluation, Expert, Mixture, Report
 from workbench.settings import Settings, get_settings
 from workbench.specs.gates import dump_gate, load_gate
 from workbench.store.ownership import find_registry_id, registry_id

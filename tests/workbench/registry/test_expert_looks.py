@@ -8,8 +8,12 @@ from sqlalchemy.orm import Session
 from tests.workbench.conftest import World
 from workbench.formatting.palette import COLOURS, DASHES, PATTERNS, free_number, look_of
 from workbench.registry import experts
+from workbench.registry.database import transaction
 from workbench.registry.experts import list_looks
-from workbench.schema.names import free_mark
+from workbench.schema import names
+from workbench.schema.names import by_name, choose_look, free_mark
+from workbench.schema.tables import Expert
+from workbench.store.storage import get_storage
 
 
 def looks(session: Session) -> dict[str, tuple[int, str]]:
@@ -66,3 +70,20 @@ def test_marks_never_run_out() -> None:
     for number in range(3000):
         taken.add(free_mark(f"m/shard-{number}", taken))
     assert len(taken) == 3000
+
+
+@pytest.mark.parametrize("registry", ["postgresql"], indirect=True)  # SQLite has one writer at a time
+def test_two_first_writes_of_a_seed_as_an_expert_are_one_expert(registry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with transaction() as session:
+        World(session, get_storage()).seed("base")
+    first: list[str] = []
+
+    def choose_after_another(session: Session, name: str) -> tuple[int, str]:
+        monkeypatch.setattr(names, "choose_look", choose_look)
+        with transaction() as other:
+            first.append(by_name(other, Expert, name).id)
+        return choose_look(session, name)
+
+    monkeypatch.setattr(names, "choose_look", choose_after_another)
+    with transaction() as session:
+        assert by_name(session, Expert, "seed:base").id == first[0], registry

@@ -13,7 +13,8 @@ from workbench.kinds.analysis import Evaluate
 from workbench.kinds.training.mode import ComposeMode
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.registry import experts, mixtures
-from workbench.schema.tables import Artifact, Job
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Artifact
 from workbench.specs.requests import MixtureSpec
 
 if TYPE_CHECKING:

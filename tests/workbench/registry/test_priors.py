@@ -19,7 +19,8 @@ from workbench.questions.parent_proposal import NearestRequest, ParentProposal, 
 from workbench.questions.posteriors import PriorRequest
 from workbench.registry import experts, mixtures, priors
 from workbench.registry.database import reading, transaction
-from workbench.schema.tables import Artifact, Corpus, Domain, Evaluation, new_id
+from workbench.schema.base import new_id
+from workbench.schema.tables import Artifact, Corpus, Domain, Evaluation
 from workbench.specs.requests import MixtureSpec
 from workbench.store import artifacts
 from workbench.store.storage import get_storage

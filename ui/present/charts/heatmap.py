@@ -73,7 +73,7 @@ def _in_lines(name: str, look: Look) -> str:
 
 
 def add_targets(figure: go.Figure, hover: Sequence[Sequence[str]]) -> None:
-    """Lets each cell be clicked, and say its words of `hover`, by an invisible point in its middle.
+    """Lets each cell be clicked, and show its text of `hover`, by an invisible point in its middle.
 
     Plotly cannot select the cells of a heatmap. A click anywhere in a cell takes the nearest point.
     """

@@ -1,4 +1,4 @@
-"""The forecast of a job in words, and the same job as a command line and as an HTTP call."""
+"""The forecast of a job as text, and the job as a command line and as an HTTP call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ui.present.forms.options import option_of
 from ui.present.forms.questions import Answers, assemble, changed_answers, questions_of
 from ui.present.jobs.throughput import operations
 from ui.present.model_use import shell_header
-from ui.present.text.formatting import duration, millions, size
+from ui.present.text.formatting import duration, parameters_text, size
 from workbench.errors import BadSpecError
 from workbench.formatting.number_format import pluralize
 from workbench.kinds.kind import parse_spec
@@ -99,7 +99,7 @@ def rows_of(forecast: Forecast) -> Iterator[tuple[str, str]]:
         yield "FLOPs", f"{operations(measured.num_flops)} for {measured.num_tokens:,} tokens"
     if measured.num_trained:
         in_each = " in each process" if several else ""
-        yield "Trainable", f"{millions(measured.num_trained)} parameters{in_each}"
+        yield "Trainable", f"{parameters_text(measured.num_trained)} parameters{in_each}"
 
 
 def _memory(forecast: Forecast, measured: Measured) -> Iterator[tuple[str, str]]:

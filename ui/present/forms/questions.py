@@ -41,7 +41,7 @@ class QuestionForm:
 
     @property
     def label(self) -> str:
-        """The field's title, or its name in words: `Steps` for `num_steps`."""
+        """The field's title, or its name as a label: `Steps` for `num_steps`."""
         if self.title:
             return self.title
         words = self.path[-1].removeprefix("num_").replace("_", " ").strip()

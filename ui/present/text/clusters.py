@@ -1,4 +1,4 @@
-"""A clustering in words and rows."""
+"""A clustering as sentences and rows of tables."""
 
 from __future__ import annotations
 

@@ -81,8 +81,8 @@ def clock(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
-def millions(num_parameters: int | None) -> str:
-    """Parameters, `812 k` or `1.3 M`; None is not known."""
+def parameters_text(num_parameters: int | None) -> str:
+    """Parameters, `812 K`, `1.3 M` or `1.1 B`; None is not known."""
     return "not known" if num_parameters is None else amount(num_parameters)
 
 

@@ -68,7 +68,7 @@ def how_to_read(answer: EvidenceCalibration) -> str:
 
 
 def describe_verdict(answer: EvidenceCalibration) -> str:
-    """The proposed evidence and the reason, in words."""
+    """A sentence with the proposed evidence and the reason."""
     now, best = (setting_text(one) for one in (answer.now, answer.best))
     if not answer.keeps:
         return f"Proposed: {best}, instead of {now}. {describe_gain(answer)}"

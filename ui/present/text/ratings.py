@@ -13,7 +13,7 @@ def rating_text(row: Rating) -> str:
 
 
 def interval_text(row: Rating) -> str:
-    """The interval, such as 1,004–1,081; a bound that the votes do not give is in words."""
+    """The interval, such as 1,004–1,081; a bound that the votes do not give is described."""
     if row.rating is None:
         return DASH
     if row.low is None and row.high is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
-from ui.present.text.formatting import listed, millions, pluralize
+from ui.present.text.formatting import listed, parameters_text, pluralize
 from ui.present.text.measures import describe_measures, in_percent
 from workbench.formatting.number_format import change, percent, perplexity
 from workbench.questions.forgetting import Forgetting
@@ -62,7 +62,7 @@ def verdict_rows(answer: Retention) -> list[dict[str, Any]]:
         {
             "expert": row.expert,
             "method": method_label(row),
-            "parameters": millions(row.total_parameters),
+            "parameters": parameters_text(row.total_parameters),
             f"learned ({unit})": _in_unit(row.learned, number),
             f"kept ({unit})": _in_unit(row.kept, number),
             "ahead": _ahead_text(row, number),
@@ -121,7 +121,7 @@ def _row(answer: Retention, row: RetentionRow) -> dict[str, Any]:
     return {
         "expert": row.expert,
         "method": method_label(row),
-        "parameters": millions(row.total_parameters),
+        "parameters": parameters_text(row.total_parameters),
         **{f"accuracy on {titles[domain]} (%)": in_percent(row.accuracy[domain]) for domain in domains},
         **({"mean accuracy on targets (%)": in_percent(row.learned["accuracy"])} if several else {}),
         **{f"perplexity on {titles[domain]}": row.perplexity[domain] for domain in domains},

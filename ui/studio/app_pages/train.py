@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from ui.kinds.catalog import command_of, train_forms
-from ui.kinds.form import SEED, Need, TrainForm
+from ui.kinds.form import Need, TrainForm
 from ui.present.forms.form_choices import offers_now, proposed_answers
 from ui.present.forms.questions import Offers
 from ui.present.pages import CLUSTERS, JOBS, TRAIN
@@ -199,6 +199,8 @@ def _go_on(row: TrainingOption, offers: Offers, forms: Mapping[str, TrainForm]) 
     if row.kind == CLUSTER_PLAN and (row.need is None or row.need.kind not in forms):
         st.session_state.update({f"{CLUSTER_PLAN}.{path[-1]}": value for path, value in row.answers.items()})
         _open_clusters(row.answers)
+    if row.need is not None and row.need.page is not None:
+        go_to(row.need.page)
     kind = row.need.kind if row.need is not None and row.need.kind in forms else row.kind
     _open(kind, row.answers if kind == row.kind else _proposal(kind, offers))
     st.rerun()
@@ -258,7 +260,7 @@ def _show_need(need: Need, offers: Offers, forms: Mapping[str, TrainForm]) -> No
     if need.kind in forms:
         title = need.option or forms[need.kind].title
         st.button(
-            plain(title if title == SEED else f"Make it: {title}"),
+            plain(f"Make it: {title}"),
             type="primary",
             key="train.need",
             on_click=_open,

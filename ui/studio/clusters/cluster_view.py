@@ -16,7 +16,7 @@ from ui.present.charts.setting_grids import describe_temperature, grid_picture
 from ui.present.forms.form_choices import missing, offers_now
 from ui.present.forms.options import command_line
 from ui.present.forms.questions import Offers, QuestionForm, questions_of
-from ui.present.pages import TRAIN
+from ui.present.pages import SEEDS
 from ui.present.text.clusters import cluster_row, describe_stale_experts, describe_text_changes
 from ui.present.text.formatting import listed, moment, plain, pluralize
 from ui.present.text.measures import describe_missing_scores
@@ -198,7 +198,7 @@ def show_training(card: ClusteringCard) -> None:
     offers = offers_now()
     if missing(offers, "seed_model"):
         why, step = "There is no seed model yet.", "Every cluster's model starts as a copy of one."
-        empty_until("make-seed", why, step, TRAIN.script, "Make a seed model")
+        empty_until("make-seed", why, step, SEEDS.script, "Make a seed model")
         return
     _offer_stale(card, questions_of(TrainClusters, offers, skip=("clustering",)))
     st.markdown(f"##### Train a model on each of {pluralize(len(card.clusters), 'cluster')}, and mix them")

@@ -11,7 +11,7 @@ from jobs.plans.clusterings import submit_selection
 from jobs.queue.submit import submit
 from ui.present.forms.form_choices import free_name, offers_now
 from ui.present.forms.option_help import STEPS_HELP
-from ui.present.pages import TRAIN
+from ui.present.pages import SEEDS
 from ui.present.text.formatting import listed, plain, pluralize
 from ui.widgets.address import write_text
 from ui.widgets.background import fetch_in_background
@@ -78,7 +78,7 @@ def _offer_training(fields: dict[str, Any]) -> None:
     mixtures = [*offers["mixture_to_extend"], *([_NO_MIXTURE] if offers["seed_model"] else [])]
     if not mixtures:
         st.caption("There is no seed model yet, from which an expert could start.")
-        st.page_link(TRAIN.script, label="Make a seed model", icon=TRAIN.icon)
+        st.page_link(SEEDS.script, label="Make a seed model", icon=SEEDS.icon)
         return
     taken = {*offers["mixture"], *offers["experts"], *(name.partition("/")[0] for name in offers["experts"])}
     proposal = free_name(fields["name"] or "new", taken)

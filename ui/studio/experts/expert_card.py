@@ -15,7 +15,7 @@ from ui.present.charts.lineage import describe_lineage, lineage_dot
 from ui.present.forms.form_choices import backbone_of, backbones
 from ui.present.headlines import perplexity_text
 from ui.present.pages import COMPOSITION, PLAYGROUND, TRAIN
-from ui.present.text.formatting import clock, listed, millions, plain, pluralize, size
+from ui.present.text.formatting import clock, listed, parameters_text, plain, pluralize, size
 from ui.present.text.measures import in_percent
 from ui.studio.experts.certificates import show_additions, show_removal_certificates
 from ui.studio.job_views.training_charts import show_curves, show_forgetting, show_forgotten, show_gates
@@ -49,7 +49,7 @@ def show_parts(card: ExpertCard) -> None:
             "trained on": ", ".join(part.domains),
             "trained as": "this expert" if part.origin == card.name else part.origin or "an expert that is gone",
             **part.shape,
-            "own parameters": millions(part.num_parameters),
+            "own parameters": parameters_text(part.num_parameters),
         }
         for part in parts
     ]
@@ -213,8 +213,8 @@ def _show_numbers(card: ExpertCard, split: HeldOutSplit) -> None:
         f"Perplexity ({split}) ↓": perplexity_text(home.perplexity) if home else DASH,
         "Domain": card.domain or pluralize(len(card.domains), "domain"),
         "Method": card.method,
-        "Parameters": millions(card.total_parameters),
-        "Own parameters": millions(card.num_parameters),
+        "Parameters": parameters_text(card.total_parameters),
+        "Own parameters": parameters_text(card.num_parameters),
         "Size on disk": size(card.size_bytes),
     }
     for column, (label, value) in zip(st.columns(len(numbers)), numbers.items(), strict=True):

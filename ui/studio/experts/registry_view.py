@@ -13,7 +13,7 @@ from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import Looks, looks_of
 from ui.present.charts.lineage import edge_rows, lineage_dot, registry_lineage
 from ui.present.picture import PictureScores, card_of, place_of, scores_of
-from ui.present.text.formatting import clock, millions, plain, pluralize, short, size
+from ui.present.text.formatting import clock, parameters_text, plain, pluralize, short, size
 from ui.present.text.measures import describe_comparability, in_percent, measure_text, odd_measures
 from ui.studio.shared.contents import curves_of
 from ui.widgets.address import choose_one, choose_some
@@ -70,8 +70,8 @@ def expert_row(card: ExpertCard, registry: ExpertRegistry) -> dict[str, Any]:
         "parents": ", ".join(card.parents) or card.seed,
         "mixtures": ", ".join(card.mixtures),
         "aliases": ", ".join(registry.aliases.get(card.name, ())),
-        "parameters": millions(card.total_parameters),
-        "own parameters": millions(card.num_parameters),
+        "parameters": parameters_text(card.total_parameters),
+        "own parameters": parameters_text(card.num_parameters),
         "size": size(card.size_bytes),
         "tags": ", ".join(card.tags),
         "base": short(card.base_id),

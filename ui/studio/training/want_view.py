@@ -136,7 +136,7 @@ def _show_models() -> tuple[str, dict[str, str]] | None:
     return None
 
 
-_CHOSEN, _ASKED = "train.outcome", "train.measured"
+_CHOSEN, _MEASURED = "train.outcome", "train.measured"
 CLUSTER_PLAN = "train-clusters"  # the form on the page Clusters: no kind of job, but a plan of several
 _CLUSTERS = TrainOutcome(
     "One model for each cluster",
@@ -268,14 +268,14 @@ def _show_costs(rows: Sequence[TrainingOption]) -> None:
     st.caption("Measured on the first updates of each with its usual settings, one after another; nothing is kept.")
     calls = [call_of(row.spec) for row in rows if row.spec is not None]
     is_incomplete = any(call is None or call.is_running() for call in calls)
-    asked = [repr(row.spec) for row in rows]
-    if is_incomplete and st.session_state.get(_ASKED) == asked:
+    specs = [repr(row.spec) for row in rows]
+    if is_incomplete and st.session_state.get(_MEASURED) == specs:
         _measuring(rows)
         return
     _table(rows)
     # Not by itself: with a real model each takes half a minute of all cores.
     if is_incomplete and st.button("Measure them", key="train.measure", icon=":material/timer:"):
-        st.session_state[_ASKED] = asked
+        st.session_state[_MEASURED] = specs
         st.rerun()
 
 

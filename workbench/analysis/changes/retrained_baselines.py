@@ -20,7 +20,8 @@ from workbench.kinds.kind import kind_named, parse_spec
 from workbench.registry.experts import AVERAGED, ancestors, expert_row, origins, source_experts
 from workbench.registry.mixtures import MEMBERS, mixture_row, taking_part
 from workbench.registry.seeds import copied_expert
-from workbench.schema.tables import Domain, Expert, Job, Mixture
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Domain, Expert, Mixture
 
 # In an expert's config: the texts that trained it, and those that trained its base.
 OWN, OF_BASE = "sources", "base_sources"
@@ -231,7 +232,7 @@ def _text_named(session: Session, name: str, at: float | None) -> TrainingText:
     return TrainingText.of(row)
 
 
-_IMPORTED = ("folder:", "hub:", "packed")
+_MADE_HERE = ("fresh", "expert:")  # of sources of seed models: what they read is recorded
 
 
 def what_stays(session: Session, mixture: str, removed: Expert) -> str:
@@ -268,7 +269,7 @@ def _base_sentence(session: Session, removed: Expert, domain: Domain) -> str:
 
 def _before_import(session: Session, experts: Iterable[Expert]) -> list[str]:
     seeds = [one.seed for expert in experts for one in (expert, *origins(session, expert)) if one.seed is not None]
-    names = dict.fromkeys(seed.name for seed in seeds if seed.source.startswith(_IMPORTED))
+    names = dict.fromkeys(seed.name for seed in seeds if not seed.source.startswith(_MADE_HERE))
     return [f"What “{name}” had read before it was imported is not recorded." for name in names]
 
 

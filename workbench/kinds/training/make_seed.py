@@ -13,6 +13,7 @@ from workbench.kinds.kind import Kind, Probe, ResultLink, named
 from workbench.specs.base import ExpertName, Name, Spec, absolute, hub_name
 
 _LOCAL = ("folder", "file")
+_WITH_GGUF = (*_LOCAL, "package")
 _FILES = (".gguf", ".safetensors")
 _PACKAGE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,198}[A-Za-z0-9])?")
 
@@ -32,8 +33,18 @@ class MakeSeed(Spec):
         description="Folder, file (.gguf, or .safetensors next to its config.json), package or hub name (NAME or "
         "NAME@REVISION) of the model; empty for others.",
     )
+    bf16: bool = Field(
+        False,
+        title="Half the disk: store a GGUF file's weights in bf16",
+        description="Store the weights of a GGUF file in bf16: half the disk of float32, but each number is rounded.",
+    )
     expert: ExpertName | None = Field(
         None, description="Expert whose full model, shared parameters included, becomes the seed."
+    )
+    chat_template: str = Field(
+        "",
+        max_length=1 << 16,
+        description="Chat template (the text of a Jinja template) in place of the model's own; empty: its own, if any.",
     )
     shape: ModelConfig = Field(
         default_factory=ModelConfig, title="Shape of a fresh model", description="Shape of a fresh model."
@@ -63,6 +74,8 @@ class MakeSeed(Spec):
             raise ValueError("a fresh seed needs at least one domain to train its tokenizer on")
         if self.source not in ("fresh", "expert") and not self.location:
             raise ValueError("give the location of the model: a folder, a file, a package, or its name on the hub")
+        if self.bf16 and self.source not in _WITH_GGUF:
+            raise ValueError("only a GGUF file can be stored in bf16: that of a folder, of a package, or by its path")
         if (self.source == "expert") != (self.expert is not None):
             raise ValueError("name an expert with the source expert, and with no other")
         return self

@@ -136,7 +136,7 @@ def _coming_spec(session: Session, thing: RegistryObject) -> dict[str, Any]:
     from sqlalchemy import select
 
     from workbench.kinds.kind import known_kinds, parse_spec
-    from workbench.schema.tables import Job
+    from workbench.schema.job_tables import Job
 
     kinds = known_kinds()  # a job may be of a kind that is no longer installed
     coming = session.scalars(select(Job).where(Job.state.in_(UNFINISHED), Job.kind.in_(kinds)))

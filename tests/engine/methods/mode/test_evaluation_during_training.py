@@ -34,7 +34,9 @@ def training_data(tmp_path: Path) -> TrainingData:
     """Two domains to learn and one to retain, each looked at in more blocks than one batch of scores has."""
     law, code, verse = (packed(tmp_path / name, name) for name in ("law", "code", "verse"))
     return TrainingData(
-        (law, code), (verse,), TrainingConfig(num_steps=2, block_size=16, evaluate_every=2, evaluation_blocks=BLOCKS)
+        (law, code),
+        (verse,),
+        TrainingConfig(num_steps=2, block_size=16, evaluate_every=2, evaluation_blocks=BLOCKS, learning_rate=1e-3),
     )
 
 

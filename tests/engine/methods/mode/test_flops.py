@@ -78,6 +78,6 @@ def test_an_update_of_stage_one_costs_less_than_one_of_the_full_backbone() -> No
 def test_a_training_reports_its_operations(make_texts, tmp_path) -> None:
     active = active_experts("llama", ModeConfig(2, 1), 1, frozen=False)
     active.keys[0] = "law"
-    config = TrainingConfig(num_steps=1, block_size=16, sequences_per_domain=2)
+    config = TrainingConfig(num_steps=1, block_size=16, sequences_per_domain=2, learning_rate=1e-3)
     (step,) = [event for event in train(active, make_texts(["law"]), config, tmp_path) if isinstance(event, Step)]
     assert step.num_flops == 32 * active.training_flops(16, experts_only=True)

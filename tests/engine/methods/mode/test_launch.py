@@ -30,7 +30,7 @@ def task(tmp_path: Path) -> ModeTask:
     domain, other = (PackedDomain(name, "all", tmp_path) for name in ("one", "other"))
     return ModeTask(
         PartSet("all", ArtifactRef(tmp_path / "base", "another"), tuple(experts), "mode", "gates"),
-        TrainingData((domain,), (other,), TrainingConfig(num_steps=2, block_size=16, patience=3)),
+        TrainingData((domain,), (other,), TrainingConfig(num_steps=2, block_size=16, patience=3, learning_rate=1e-3)),
         tmp_path / "work",
         "cpu",
     )

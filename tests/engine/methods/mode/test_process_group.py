@@ -29,7 +29,9 @@ class RecordingPeer:
 
 def test_only_the_command_to_save_makes_the_processes_of_experts_save() -> None:
     peer, active = RecordingPeer(), SimpleNamespace(active=["law"], learning="experts")
-    team = ShardedProcessGroup([Shard(cast(Peer, peer), ["law"])], cast(ActiveParts, active), TrainingConfig())
+    team = ShardedProcessGroup(
+        [Shard(cast(Peer, peer), ["law"])], cast(ActiveParts, active), TrainingConfig(learning_rate=1e-3)
+    )
     state = {"parameters/law:0": torch.zeros(1)}
     assert team.own_state(state) is state
     assert peer.calls == ["learn"]

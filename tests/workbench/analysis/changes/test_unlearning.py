@@ -24,7 +24,8 @@ from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import corpora, mixtures, seeds
 from workbench.registry.experts import expert_row
-from workbench.schema.tables import Artifact, Job
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Artifact
 from workbench.specs.requests import MixtureSpec
 
 
@@ -129,9 +130,10 @@ def test_of_an_adapter_nothing_stays(world: World) -> None:
     assert "before it was imported" not in shown
 
 
-def test_what_an_imported_seed_had_read_is_reported_as_unknown(world: World) -> None:
+@pytest.mark.parametrize("source", ["hub:someone/model", "folder:/m", "file:/m.gguf", "package:m==1", "packed"])
+def test_what_an_imported_seed_had_read_is_reported_as_unknown(world: World, source: str) -> None:
     row = seeds.seed_row(world.session, "seed")
-    row.source = "hub:someone/model"
+    row.source = source
     for name in ("law", "code"):
         world.expert(name, name, method="lora", **seed_base(world))
     assert "What “seed” had read before it was imported is not recorded." in left_after(world, "law", "code")
