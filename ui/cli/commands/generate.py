@@ -36,6 +36,7 @@ from ui.generation.model_host import ModelHost
 from ui.present.charts.colours import Looks, read_looks, with_mark
 from ui.present.terminal import harmless
 from ui.present.text.mode_gates import means, parts_inside, rows_inside
+from workbench.answers.server import ChunkChoice
 from workbench.formatting.number_format import share
 from workbench.specs.requests import MixtureRequest
 
@@ -82,7 +83,8 @@ _MODEL = "Name of a mixture or an expert; seed:NAME is a seed model as it is."
 @takes_gate
 def generate(
     model: Annotated[str, naming_argument(_MODEL, "mixture", "expert", "alias")],
-    prompt: Annotated[str, typer.Argument(help="Text to continue.")],
+    prompt: Annotated[str, typer.Argument(help="Text to continue, or with --chat what a user says.")],
+    is_chat: Annotated[bool, typer.Option("--chat", help="Answer by the seed model's chat template.")] = False,
     experts: Experts = "",
     off: Off = [],  # noqa: B006 (Typer reads the default and never changes it)
     gate: GateOptions = NO_CHANGES,
@@ -95,12 +97,13 @@ def generate(
     speculate: Speculate = SamplingConfig.speculate,
     as_json: Json = False,
 ) -> None:
-    """Continue a prompt. Each word is coloured by its leading expert, the one with the greatest weight."""
+    """Continue a prompt, or answer it (--chat). Each word has the colour of the expert with the greatest weight."""
     request = mix_request(model, members_of(model), experts, off, gate, prior, parts)
     drawn = model_host.new_seed() if seed is None else seed
     sampling = SamplingConfig(max_tokens, temperature, top_p, drawn, speculate=speculate)
     generated, palette = Generated(), Palette(read_looks(), plain=not sys.stdout.isatty())
-    with closing(_pieces(request, prompt, sampling, generated)) as pieces:
+    content = {"messages": [{"role": "user", "content": prompt}]} if is_chat else {"prompt": prompt}
+    with closing(_pieces(request, content, sampling, generated)) as pieces:
         for piece in pieces:
             generated.pieces.append(piece)
             if not as_json:
@@ -128,7 +131,7 @@ def _finish(generated: Generated, palette: Palette, as_json: bool) -> None:
 
 
 def _pieces(
-    request: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
+    request: MixtureRequest, content: Mapping[str, Any], sampling: SamplingConfig, generated: Generated
 ) -> Generator[PrintedPiece, None, None]:
     from ui.client import Client
     from workbench.settings import get_settings
@@ -144,20 +147,22 @@ def _pieces(
         except ServerRefusedError as refusal:
             print_note(f"{refusal.problem} Loading the model in this process.")
         else:
-            yield from _from_server(client, request, prompt, sampling, generated)
+            yield from _from_server(client, request, content, sampling, generated)
             return
-    yield from _from_host(ModelHost(settings), request, prompt, sampling, generated)
+    yield from _from_host(ModelHost(settings), request, content, sampling, generated)
 
 
 def _from_server(
-    client: Client, request: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
+    client: Client, request: MixtureRequest, content: Mapping[str, Any], sampling: SamplingConfig, generated: Generated
 ) -> Generator[PrintedPiece, None, None]:
     options = asdict(sampling)
     del options["num_candidates"]  # the API's is `logprobs`
-    with closing(client.stream(prompt=prompt, **options, **request_of(request))) as chunks:
+    send = client.converse if "messages" in content else client.stream
+    with closing(send(**content, **options, **request_of(request))) as chunks:
         for chunk in chunks:
             for choice in chunk.choices:
-                yield PrintedPiece(choice.text, choice.expert_weights or {}, choice.gate_weights or {})
+                text = choice.text if isinstance(choice, ChunkChoice) else choice.delta.content
+                yield PrintedPiece(text, choice.expert_weights or {}, choice.gate_weights or {})
                 if choice.finish_reason:
                     generated.end = {"finish_reason": choice.finish_reason, "manifest": chunk.manifest}
                     precision = chunk.manifest.precision if chunk.manifest else "stored"
@@ -167,7 +172,11 @@ def _from_server(
 
 
 def _from_host(
-    generations: ModelHost, request: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
+    generations: ModelHost,
+    request: MixtureRequest,
+    content: Mapping[str, Any],
+    sampling: SamplingConfig,
+    generated: Generated,
 ) -> Generator[PrintedPiece, None, None]:
     from engine.device import prepare_process
     from engine.events import Token
@@ -175,6 +184,9 @@ def _from_host(
 
     prepare_process(generations.settings.threads)
     plan = generations.plan(request)
+    prompt = content.get("prompt", "")
+    if "messages" in content:
+        plan, prompt = generations.conversation(plan, content["messages"])
     with closing(generations.stream(plan, prompt, sampling)) as stream:
         for event in stream:
             if isinstance(event, Token):
