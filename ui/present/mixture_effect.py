@@ -143,10 +143,8 @@ def describe_effect(rows: Sequence[DomainEffect]) -> str:
         is_compared = any(row.change_percent is not None for row in rows)
         return "The choice gives the same perplexities." if is_compared else "No domain is compared."
     worst = max(changed, key=lambda row: row.size)
-    return (
-        f"{len(changed)} of {pluralize(len(rows), 'domain')} change; the largest change is on {worst.domain}, "
-        f"from {perplexity(worst.before)} to {perplexity(worst.now)} per token ({change(worst.change_percent)})."
-    )
+    numbers = f"from {perplexity(worst.before)} to {perplexity(worst.now)} per token ({change(worst.change_percent)})"
+    return f"The largest change is on {worst.domain}, {numbers}."
 
 
 def change_to_speak(rows: Sequence[DomainEffect]) -> str:

@@ -329,8 +329,9 @@ def _share(call: ProbeCall) -> float:
 
 def show_costs(forecast: Forecast, kind: type[Spec]) -> None:
     """Time, memory, disk and computation as a table, and why it does not fit."""
-    with st.container(key=f"costs_{kind.__name__}"):
-        st.table([{"What": name, "How much": value} for name, value in rows_of(forecast)], border="horizontal")
+    if rows := [{"What": name, "How much": value} for name, value in rows_of(forecast)]:
+        with st.container(key=f"costs_{kind.__name__}"):
+            st.table(rows, border="horizontal")
     if forecast.problem:
         box = st.error if forecast.fits is False else st.warning
         box(plain_with_code(f"{forecast.problem} {nearest_options_text(forecast, kind)}"))

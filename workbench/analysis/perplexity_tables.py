@@ -261,17 +261,17 @@ def comparable(
     }
 
 
-Measured = tuple[int, int]  # block size, number of tokens
+Measured = tuple[int, int]  # number of tokens, block size
 
 
 def in_domain_scores(session: Session, split: HeldOutSplit) -> dict[str, EvaluationCard]:
-    """By expert, its score on its own domain's text of a split: the one that most experts share, or its newest."""
+    """By expert, its score on its own domain's text of a split: the one that most experts share, or its longest."""
     own = (Evaluation.expert_id == Expert.id) & (Evaluation.domain_id == Expert.domain_id)
     statement = select(Evaluation, Expert.name, Domain.name).join(Expert, own).join(Domain)
     shared, scores = _most_shared(session, split), dict[str, EvaluationCard]()
-    ranks = dict[str, tuple[bool, float]]()
+    ranks = dict[str, tuple[bool, int, int]]()
     for row, expert, domain in session.execute(statement.where(Evaluation.split == split)).tuples():
-        rank = (shared[row.domain_id] == (row.block_size, row.num_tokens), row.created_at)
+        rank = (shared[row.domain_id] == (row.num_tokens, row.block_size), row.num_tokens, row.block_size)
         if expert not in scores or rank > ranks[expert]:
             scores[expert], ranks[expert] = _card(row, expert, domain), rank
     return scores
@@ -288,10 +288,10 @@ def scored_domains(session: Session) -> Mapping[str, Mapping[str, int]]:
 
 
 def _most_shared(session: Session, split: HeldOutSplit) -> dict[str, Measured]:
-    """By domain id the text that most experts were scored on, and of these the newest (as `comparable` chooses)."""
-    measure = (Evaluation.domain_id, Evaluation.block_size, Evaluation.num_tokens)
-    counted = select(*measure, func.count(), func.max(Evaluation.created_at)).where(Evaluation.split == split)
-    best: dict[str, tuple[int, float, Measured]] = {}
-    for domain, block, tokens, count, newest in session.execute(counted.group_by(*measure)).tuples():
-        best[domain] = max(best.get(domain, (0, 0.0, (0, 0))), (count, newest, (block, tokens)))
-    return {domain: measured for domain, (_, _, measured) in best.items()}
+    """By domain id the text that most experts were scored on, and of these the longest (as `comparable` chooses)."""
+    measure = (Evaluation.domain_id, Evaluation.num_tokens, Evaluation.block_size)
+    counted = select(*measure, func.count()).where(Evaluation.split == split)
+    best: dict[str, tuple[int, Measured]] = {}
+    for domain, tokens, block, count in session.execute(counted.group_by(*measure)).tuples():
+        best[domain] = max(best.get(domain, (0, (0, 0))), (count, (tokens, block)))
+    return {domain: measured for domain, (_, measured) in best.items()}

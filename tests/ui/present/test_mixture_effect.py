@@ -15,6 +15,7 @@ from ui.present.mixture_effect import (
     change_to_speak,
     command_of,
     describe_changes,
+    describe_effect,
     difference_rows,
     effect_rows,
     effect_title,
@@ -35,6 +36,7 @@ def test_the_title_counts_and_the_largest_change_is_spoken() -> None:
     rows = effect_rows(before, now)
     assert effect_title(rows) == "Of 3 domains, 1 got worse, 1 got better and 1 changed by less than 1 %"
     assert change_to_speak(rows) == "law: 15.0, up 50.0 %"
+    assert describe_effect(rows) == "The largest change is on law, from 10.0 to 15.0 per token (+50.0 %)."
     assert effect_title(effect_rows(now, now)) == "The same on every domain"
     assert change_to_speak(effect_rows(now, now)) == "No change"
     assert effect_title(effect_rows([row("art", 5)], [row("art", 5.02)])) == "No domain changes by 1 %"

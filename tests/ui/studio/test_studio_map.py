@@ -213,6 +213,14 @@ def test_a_search_finds_all_documents_with_all_words_in_any_case() -> None:
 
 
 @pytest.mark.usefixtures("clusters")
+def test_the_largest_group_is_named_with_its_share() -> None:
+    view = cluster_map(card(), chart(), Looks())
+    largest = max(view.layers, key=lambda layer: len(layer.points_P))
+    words = map_picture(view, "cluster").description
+    assert f"the largest is {largest.name} with {len(largest.points_P) / 600:.0%} of them" in words
+
+
+@pytest.mark.usefixtures("clusters")
 def test_matches_are_pointed_out_over_dimmed_points_and_lead_to_their_documents() -> None:
     view = cluster_map(card(), chart(), Looks(), matching=np.array([3, 5, 9]))
     assert view.matches is not None

@@ -226,6 +226,17 @@ def test_chosen_experts_are_compared_by_bars_and_by_curves() -> None:
 # a thousand experts ----------------------------------------------------------------------------------
 
 
+def test_a_quick_evaluation_does_not_take_the_place_of_a_longer_one() -> None:
+    with transaction() as session:
+        for row in session.query(Evaluation).filter_by(split="test").all():
+            quick = {"num_tokens": 128, "log_likelihood": -1.0, "created_at": time.time() + 9}
+            kept = {
+                name: getattr(row, name) for name in ("expert_id", "domain_id", "split", "artifact_id", "block_size")
+            }
+            session.add(Evaluation(**kept, **quick))
+    assert {score.num_tokens for score in read(in_domain_scores, "test").values()} == {2048}
+
+
 def test_a_score_is_of_the_text_that_most_share_and_of_one_split() -> None:
     add_experts(2)
     with transaction() as session:

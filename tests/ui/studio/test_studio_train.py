@@ -324,6 +324,15 @@ def test_a_form_says_what_its_job_will_take_and_shows_its_first_batch(quick: dic
     assert not named(app.button, "Train the expert").disabled
 
 
+def test_a_probe_that_measured_nothing_shows_no_empty_table(quick: dict[str, Any]) -> None:
+    quick.update(measured=None, problem="The probe took too long.")
+    app = open_page("train", train__what="New expert")
+    app.text_input(key="train-expert.name").set_value("poet").run()
+    app = settled(app)
+    assert "The probe took too long" in output(app)
+    assert not app.table
+
+
 def test_what_does_not_fit_cannot_be_started_until_its_nearest_is_taken(quick: dict[str, Any]) -> None:
     nearest = {"activation_checkpointing": True, "sequences_per_domain": 1, "accumulate": 2}
     quick.update(fits=False, problem="It takes 9 MB of memory.", nearest=nearest)

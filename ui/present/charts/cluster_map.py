@@ -300,7 +300,8 @@ def _words(view: ClusterMap, by: By) -> str:
     between = f" and put the other {rest:,} in between." if rest > 0 else "."
     largest = max(view.layers, key=lambda layer: len(layer.points_P), default=None)
     is_named = largest is not None and largest.name not in (NO_EXPERT, UNSCORED, SCORED)
-    most = f"; most belong to {largest.name} ({len(largest.points_P):,})" if largest and is_named else ""
+    share = len(largest.points_P) / view.num_points if largest and view.num_points else 0.0
+    most = f"; the largest is {largest.name} with {share:.0%} of them" if largest and is_named else ""
     number = sum(len(layer.drawn) for layer in view.layers)
     dense = f" Grey shows the density of all, and {number:,} sampled points are drawn; an area takes all in it."
     groups = _groups(view, by)
