@@ -18,7 +18,7 @@ from demo_home import make_home
 from httpx import HTTPStatusError
 from PIL import Image
 from playwright.sync_api import Browser, Page, TimeoutError, expect
-from studio import LONG, Workbench, chromium, settle, type_prompt, window, workbench
+from studio import LONG, Workbench, choose_parent, chromium, settle, type_prompt, window, workbench
 from tour import make_tour
 
 FOLDER = Path(__file__).parent
@@ -70,7 +70,7 @@ def _curves(page: Page) -> None:
 
 
 def _training(page: Page) -> None:
-    expect(page.get_by_text("The first batch, as the model will see it")).to_be_visible()
+    choose_parent(page)
 
 
 def _posterior(page: Page) -> None:

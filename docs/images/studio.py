@@ -127,6 +127,13 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
+def choose_parent(page: Page) -> None:
+    """Names the parent in the form for one more expert; its forecast then needs no search of some minutes."""
+    page.get_by_role("combobox", name="Parent to copy").click()
+    page.get_by_role("option", name="smol/manuals").click()
+    expect(page.get_by_text("The first batch, as the model will see it")).to_be_visible()
+
+
 @contextmanager
 def window(browser: Browser, width: int, height: int, theme: str = "light") -> Iterator[Page]:
     """A window of its own session."""

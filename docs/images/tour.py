@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
-from studio import Workbench, settle, type_prompt, window
+from studio import Workbench, choose_parent, settle, type_prompt, window
 
 WIDTH, HEIGHT = 1280, 800  # of the window
 SHOWN = (960, 600)  # of the tour
@@ -93,7 +93,7 @@ def _train(recorder: Recorder, running: Workbench) -> None:
     expect(wanted).to_be_visible()
     settle(page)
     recorder.click(wanted, "… and what you want of it: one more expert, beside the others", 3)
-    expect(page.get_by_text("The first batch, as the model will see it")).to_be_visible()
+    choose_parent(page)
     settle(page)
     recorder.show("Measured before it starts: time, memory and disk", 5)
 
@@ -147,7 +147,7 @@ def _playground(recorder: Recorder, running: Workbench) -> None:
     page.goto(f"{running.api}/play/?left=smol&right=seed:smol")
     type_prompt(page, "def read(path):\n")
     recorder.click(page.get_by_role("button", name="Generate", exact=True), "One prompt, two models side by side", 3)
-    expect(page.locator("#answer-a .token").nth(20)).to_be_visible()
+    expect(page.locator("#answer-a .tv-token").nth(20)).to_be_visible()
     recorder.show("Each word in the colour of the expert that leads there", 1)
     expect(page.locator(".state[data-done]:visible")).to_have_count(2)
     recorder.show("Each word in the colour of the expert that leads there", 3)
