@@ -89,14 +89,15 @@ class Tokens:
         """The tokens of a split, memory-mapped; raises CorpusError when they are missing or damaged."""
         array = _open(folder / f"{split}.npy", ("uint16", "uint32"))
         starts = _open(part_file(folder, split, "starts"), ("int64",))
-        try:
-            facts = json.loads((folder / "tokens.json").read_text(encoding="utf-8"))
+        has_marks, path = part_file(folder, split, "marks").exists(), folder / "tokens.json"
+        try:  # arrays of a caller's own need no facts
+            facts = json.loads(path.read_text(encoding="utf-8")) if has_marks or path.exists() else {}
             begin_id = int(facts["bos_id"]) if facts.get(_BEGINS) else None
             rule = int(facts.get("mask_rule", 1))  # earlier versions, which masked by rule 1, did not write it
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             problem = f"The facts about the tokens cannot be read ({error})."
             raise CorpusError(problem, TOKENIZE_AGAIN, path=folder) from None
-        if not part_file(folder, split, "marks").exists():
+        if not has_marks:
             return cls(array, starts, begin_id=begin_id)
         marks = _open(part_file(folder, split, "marks"), ("uint8",))
         documents = _open(part_file(folder, split, "documents"), ("int32",))
