@@ -88,6 +88,7 @@ class Size:
     def config(self, **changes: Any) -> TrainingConfig:
         return TrainingConfig(
             num_steps=self.num_steps,
+            learning_rate=1e-3,  # of new weights
             block_size=self.block_size,
             sequences_per_domain=self.rows,
             precision="bf16",
