@@ -540,7 +540,7 @@ def test_what_the_undivided_model_takes_refuses_a_training_that_divides_it_only_
     assert several(outcome, 3, 2, "ensemble").fits is None
     assert measured(divided).fits is True
     full = measured(divided, FreeBytes(110_000_000, 1))
-    assert (full.fits, full.problem) == (False, "It takes 0 MB of disk, and 0 MB are free.")
+    assert (full.fits, full.problem) == (False, "It takes 0.0 MB of disk, and 0.0 MB are free.")
     assert full.next_step.startswith("Free some space")
 
 
