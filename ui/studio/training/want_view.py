@@ -27,6 +27,7 @@ from ui.studio.job_views.pending_jobs import unfinished_jobs
 from ui.widgets.address import choose_one
 from ui.widgets.charts_and_tables import NO_VALUE
 from ui.widgets.job_form import LOOK_SECONDS, advance, call_of, last_job
+from ui.widgets.notices import cannot_change
 from workbench.answers.cards import DomainCard
 from workbench.errors import BadSpecError, NotFoundError
 from workbench.formatting.number_format import DASH
@@ -274,7 +275,9 @@ def _show_costs(rows: Sequence[TrainingOption]) -> None:
         return
     _table(rows)
     # Not by itself: with a real model each takes half a minute of all cores.
-    if is_incomplete and st.button("Measure them", key="train.measure", icon=":material/timer:"):
+    if is_incomplete and st.button(
+        "Measure them", key="train.measure", icon=":material/timer:", disabled=cannot_change()
+    ):
         st.session_state[_MEASURED] = specs
         st.rerun()
 
