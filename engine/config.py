@@ -126,7 +126,7 @@ class ModelConfig(Checked):
             )
 
 
-NEW_RATE, TRAINED_RATE = 1e-3, 1e-4  # peak learning rates of new weights, and of those that were trained before
+NEW_RATE, TRAINED_RATE = 1e-3, 3e-5  # peak learning rates of new weights, and of those that were trained before
 NEW_STEPS, PRETRAINED_STEPS = 300, 100  # updates of a training from random weights, and from a pretrained seed model
 
 

@@ -55,7 +55,7 @@ def test_a_training_without_a_rate_is_refused_since_it_depends_on_what_learns() 
     assert TrainingConfig(learning_rate=3e-4).peak_rate == 3e-4
     with pytest.raises(EngineError, match="has no learning_rate") as refused:
         _ = TrainingConfig().peak_rate
-    assert "0.0001 where weights that were trained before learn" in refused.value.next_step
+    assert "3e-05 where weights that were trained before learn" in refused.value.next_step
 
 
 @pytest.mark.parametrize("kind", [AdaptingConfig, TrainingConfig])

@@ -2,7 +2,7 @@
 
 What an update of 1e-3 means depends on what it changes. Random weights learn at it, and so does what stands next to a
 frozen seed: low-rank changes (LoRA), layers with a gate (MoDE). Weights of the seed itself that were trained before, at
-home or elsewhere, are destroyed by it and learn at 1e-4.
+home or elsewhere, are destroyed by it and learn at 3e-5.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class MethodSettings(Spec):
 
 
 _FRESH = "fresh"  # the source of a seed with random weights
-_TOO_HIGH = 3  # times the usual rate
+_TOO_HIGH = 10  # times the usual rate
 
 
 @dataclass(frozen=True)
