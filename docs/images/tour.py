@@ -145,7 +145,7 @@ def _heatmap(recorder: Recorder, running: Workbench) -> None:
 def _playground(recorder: Recorder, running: Workbench) -> None:
     page = recorder.page
     page.goto(f"{running.api}/play/?left=smol&right=seed:smol")
-    type_prompt(page, "def read(path):\n")
+    type_prompt(page, "The licensor grants you a")
     recorder.click(page.get_by_role("button", name="Generate", exact=True), "One prompt, two models side by side", 3)
     expect(page.locator("#answer-a .tv-token").nth(20)).to_be_visible()
     recorder.show("Each word in the colour of the expert that leads there", 1)
