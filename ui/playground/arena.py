@@ -24,7 +24,7 @@ from workbench.registry import comparisons
 
 if TYPE_CHECKING:
     from ui.generation.app_state import AppState
-    from workbench.answers.history import Choice
+    from workbench.answers.history import Choice, ComparisonCard
 
 
 CHOICES = {"a": "{a} is better", "b": "{b} is better", "tie": "tie", "both_bad": "both bad"}
@@ -148,7 +148,7 @@ class Arena:
             raise gr.Error(NOTHING)
         request = Round.of(values)
         a, b = pair.split("–")
-        if self._standing(memory, pair) == choice:
+        if _vote_on(self._state.read(comparisons.get_comparison, memory.comparison), pair) == choice:
             self._state.write_by_viewer(comparisons.withdraw_vote, memory.comparison, a, b)
         else:
             new = NewVote.model_validate({"choice": choice, "a": a, "b": b, "is_blind": bool(memory.order)})
@@ -159,13 +159,8 @@ class Arena:
         """The ratings from the votes, on all prompts and by domain, and which button is pressed for a pair."""
         if not memory.comparison:
             return ""
-        domain = self._state.read(comparisons.get_comparison, memory.comparison).domain
-        return votes_html(self._state.read(rating_tables), domain, self._standing(memory, pair))
-
-    def _standing(self, memory: Memory, pair: str) -> Choice | None:
-        """The vote on a pair of a stored comparison."""
-        votes = self._state.read(comparisons.get_comparison, memory.comparison).votes
-        return next((vote.choice for vote in votes if pair == f"{vote.a}–{vote.b}"), None)
+        card = self._state.read(comparisons.get_comparison, memory.comparison)
+        return votes_html(self._state.read(rating_tables), card.domain, _vote_on(card, pair))
 
     def _reveal(self, memory: Memory, request: Round) -> list[Any]:
         """The memory, answers and panes, each pane with the model that was behind its letter."""
@@ -190,6 +185,10 @@ class Arena:
 def pairs_of(count: int) -> list[str]:
     """The pairs of letters of so many panes."""
     return [f"{a}–{b}" for place, a in enumerate(LETTERS[:count]) for b in LETTERS[place + 1 : count]]
+
+
+def _vote_on(card: ComparisonCard, pair: str) -> Choice | None:
+    return next((vote.choice for vote in card.votes if pair == f"{vote.a}–{vote.b}"), None)
 
 
 def _new(answer: PaneAnswer) -> NewAnswer:
