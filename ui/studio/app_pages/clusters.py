@@ -67,7 +67,12 @@ def show_finding() -> None:
         "A document is known by", list(_EMBEDDERS), format_func=_EMBEDDERS.__getitem__, key=f"{_KIND}.embedder"
     )
     if embedder == "hidden_states" and missing(offers, "seed_model"):
-        empty("There is no seed model yet.", "Make one, or take words.", SEEDS.script, "Make a seed model")
+        empty(
+            "There is no seed model yet.",
+            "Make one, or group documents by their words.",
+            SEEDS.script,
+            "Make a seed model",
+        )
         return
     implied = {"seed_model", "max_tokens"} if embedder == "tfidf" else set()
     implied |= {"max_iterations"} if method == "random" else set()
