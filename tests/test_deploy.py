@@ -99,7 +99,7 @@ def test_the_kept_proxy_sends_every_route_of_the_api_there_and_no_page_of_the_st
     served = {path.split("/")[1] for path in {*app.openapi()["paths"], *mounted, "/metrics"}} - both
     assert {path.split("/")[1] for path in line.split()} == served
     assert all({f"/{name}/*", f"/{name}"} & set(line.split()) for name in served)
-    studio = {page.address for page in all_pages()} | {"static", "media", "component", "_stcore"}
+    studio = {page.address for page in all_pages()} | {"static", "media", "component", "_stcore", "help"}
     assert served.isdisjoint(studio)
 
 

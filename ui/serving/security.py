@@ -29,6 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.foreign_files import short
 from ui.addresses import (
+    HELP_PATH,
     REGISTRY_HEADER,
     STUDIO_HOST,
     TOKEN_WANTED,
@@ -132,18 +133,20 @@ def studio_rules(settings: Settings) -> Rules:
     """The studio's: browsers of this machine, or of a named host, and no page around it but itself."""
     port = settings.api_port
     api = " ".join([api_address(settings), f"http://localhost:{port}", *_named_origins(settings, port)])
-    policy = (
+    around = "object-src 'none'; frame-ancestors 'self'; form-action 'self'; base-uri 'self'"
+    policies = {
+        # The pages of the help start by scripts of their own, and draw icons from their styles.
+        HELP_PATH: f"default-src 'self' 'unsafe-inline'; img-src 'self' data:; {around}",
         # Streamlit's page writes styles into itself; Vega and Plotly compile expressions, partly in workers.
-        "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; "
-        f"frame-src 'self' blob: data: {api}; object-src 'none'; "
-        "frame-ancestors 'self'; form-action 'self'; base-uri 'self'"
-    )
+        "": "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; "
+        f"frame-src 'self' blob: data: {api}; {around}",
+    }
     return Rules(
         STUDIO_HOST,
         settings.studio_port,
         settings.own_names,
         {**_HEADERS, "x-frame-options": "SAMEORIGIN"},
-        {"": policy},
+        policies,
         uploads=("/_stcore/upload_file/",),
         max_upload_bytes=(MAX_UPLOAD_MIB << 20) + _FORM_BYTES,
     )

@@ -86,17 +86,18 @@ def _serve(settings: Settings) -> None:
     from starlette.middleware import Middleware
     from streamlit.starlette import App
 
+    from ui.serving.help_site import help_routes
     from ui.serving.http_limits import use_limits
     from ui.serving.security import Guard, studio_rules
     from workbench.access.actor import set_source
 
-    # It guards every response of Streamlit: pages, web socket, uploads, media, static files.
+    # It guards every response: pages, web socket, uploads, media, static files, the help.
     guard = Middleware(Guard, settings=settings, rules=studio_rules(settings))
     set_source(studio_actor(settings))
     gc.collect()
     gc.freeze()  # what is imported stays: with it, searches for garbage take longer (benchmarks/registry.py)
     use_limits()
-    App(SCRIPT, middleware=[guard]).run(config=options(settings))
+    App(SCRIPT, routes=help_routes(), middleware=[guard]).run(config=options(settings))
 
 
 def studio_actor(settings: Settings) -> Callable[[], Actor]:

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 from engine.device import process_environment, python_command, python_environment
 from engine.plugins import require_extras
 from ui.addresses import (
+    HELP_PATH,
     is_loopback,
     playground_address,
     public_api_address,
@@ -138,6 +139,7 @@ def _server_urls(settings: Settings) -> dict[str, str]:
         "studio": public_studio_address(settings),
         "playground": playground_address(settings),
         "api": public_api_address(settings) + "/v1",
+        "help": public_studio_address(settings) + HELP_PATH,
     }
 
 

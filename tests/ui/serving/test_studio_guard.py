@@ -48,6 +48,7 @@ PLACES = (
     "/component/x/index.html",
     "/_stcore/bidi-components/x",
     "/auth/login",
+    "/help/",
 )
 PAGE = {"accept": "text/html"}
 with_token = pytest.mark.parametrize("studio", [TOKEN], indirect=True, ids=["token"])
