@@ -175,7 +175,7 @@ def place(
     while batch := list(islice(stream, BATCH)):
         parts.append(_columns(clustering, batch, fitted, map_share))
         done += len(batch)
-        yield Progress(done, max(total, done), "documents", "assigning documents to clusters")
+        yield Progress(done, max(total, done), "documents", "assigning documents to clusters", phase="assign")
     return _in_order({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from engine.clusters.clusterer_type import clusterer_types
 from engine.config import MOST_SEED, Checked, knob
+from engine.text.anonymize import TOKENS
 
 Numbers = Literal["token", "drop"]
 Scaling = Literal["standardise", "unit_rows"]
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
     ClusterMethod = str
 else:
     ClusterMethod = Literal[tuple(clusterer_types())]
+
+NUMBER = "#NUMBER"  # stands for any number among the words of a document; no word of a text contains #
+_PLACEHOLDERS = {NUMBER, *(token[1:-1].lower() for token in TOKENS.values() if "_" in token)}
+
+
+def is_term(word: str) -> bool:
+    """Whether a word is of the text, and not a placeholder that stands for what was there."""
+    return word not in _PLACEHOLDERS
 
 
 @dataclass(frozen=True)

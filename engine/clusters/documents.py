@@ -116,12 +116,12 @@ def write_sample(
             if rows.waiting_bytes >= MEMORY_BYTES:
                 rows.flush()
             if done % REPORT_EVERY == 0:
-                yield Progress(done, len(ids_N), "documents", "drawing the sample")
+                yield Progress(done, len(ids_N), "documents", "drawing the sample", phase="sample")
     require_all(sorted(key.hex() for key in wanted), len(ids_N))
     with Table(path) as sample:
         for row in rows.read():
             sample.add(row)
-    yield Progress(len(ids_N), len(ids_N), "documents", "drawing the sample")
+    yield Progress(len(ids_N), len(ids_N), "documents", "drawing the sample", phase="sample")
 
 
 def require_all(missing: Sequence[str], total: int) -> None:
@@ -184,11 +184,11 @@ def cut_documents(domain: Path, length: int, folder: Path) -> Iterator[Progress]
                 rows.flush()
             done += 1
             if done % REPORT_EVERY == 0:
-                yield Progress(done, total, "documents", "cutting long documents")
+                yield Progress(done, total, "documents", "cutting long documents", phase="pieces")
         with Table(folder / f"{split}.parquet") as table:
             for row in rows.read():
                 table.add(row)
-    yield Progress(total, total, "documents", "cutting long documents")
+    yield Progress(total, total, "documents", "cutting long documents", phase="pieces")
 
 
 def ids_when_cut(domains: Sequence[Path], length: int) -> Ids:

@@ -24,7 +24,14 @@ from engine.clusters.clusterer_type import clusterer_type
 from engine.clusters.config import ClusterConfig, TfidfConfig
 from engine.clusters.documents import ClusteredDocuments, as_ids, places_of
 from engine.clusters.embedders.base import AnyEmbedder
-from engine.clusters.embedders.tfidf_svd import BY_HIDDEN_STATES, TfidfEmbedder, UnspacedText, fit_tfidf, load_tfidf
+from engine.clusters.embedders.tfidf_svd import (
+    BY_HIDDEN_STATES,
+    TfidfEmbedder,
+    UnspacedText,
+    fit_tfidf,
+    load_tfidf,
+    top_terms,
+)
 from engine.clusters.kmeans import find_clusters
 from engine.errors import EngineError
 from engine.events import Progress, forward_progress
@@ -114,7 +121,7 @@ def fit(
     if embedder is None:
         facts = replace(facts, unspaced_share=unspaced.share)
         return Fitted(clustering, Words(by_words, clusters_fitted.centres_KD), facts)
-    in_words_ND = yield from embed(sample, by_words)
+    in_words_ND = yield from embed(sample, by_words, "describe")
     in_words_KD = means(in_words_ND, clusters_fitted.labels_N, clusters_fitted.num_clusters)
     return Fitted(clustering, Words(by_words, in_words_KD), facts)
 
@@ -153,7 +160,7 @@ def load_facts(folder: Path) -> SampleFacts:
         return SampleFacts(facts["num_divided"], tuple(facts["arbitrary"]), facts["unspaced_share"])
 
 
-def embed(documents: Path, embedder: AnyEmbedder) -> Generator[Progress, None, Floats]:
+def embed(documents: Path, embedder: AnyEmbedder, phase: str = "embed") -> Generator[Progress, None, Floats]:
     """The vectors [N, D] of the documents in a table."""
     total = num_rows(documents)
     vectors_ND = np.empty((total, embedder.dimension), dtype=np.float32)
@@ -161,7 +168,7 @@ def embed(documents: Path, embedder: AnyEmbedder) -> Generator[Progress, None, F
     while texts := [row["text"] for row in islice(rows, BATCH)]:
         vectors_ND[done : done + len(texts)] = embedder.embed(texts).vectors_ND
         done += len(texts)
-        yield Progress(done, total, "documents", "embedding the sample")
+        yield Progress(done, total, "documents", "embedding the sample", phase=phase)
     return vectors_ND
 
 
@@ -183,9 +190,6 @@ def require_enough(num_documents: int, num_clusters: int) -> None:
         )
 
 
-LONGEST_TERM = 30  # characters of a word that is shown
-
-
 @dataclass(frozen=True)
 class LabelOverlap:
     """Documents by label and cluster (C-BTM figure 16), and the mutual information of both.
@@ -197,17 +201,6 @@ class LabelOverlap:
     labels: tuple[str, ...]
     counts_LK: NDArray[np.int64]
     normalised_mutual_information: float
-
-
-def top_terms(embedder: TfidfEmbedder, centres_KD: NDArray[Any], num_terms: int = 10) -> list[list[str]]:
-    """The highest-scoring words of each centre, mapped back through scaling and SVD (§A.1)."""
-    terms = []
-    for centre_D in centres_KD:
-        scores_W = embedder.word_scores(centre_D[None])[0]
-        best = np.argsort(-scores_W, kind="stable")[:num_terms]
-        words = [embedder.vocabulary[number] for number in best]
-        terms.append([word if len(word) <= LONGEST_TERM else f"{word[: LONGEST_TERM - 1]}…" for word in words])
-    return terms
 
 
 def label_overlap(labels_N: Labels, names: Sequence[str | None], num_clusters: int) -> LabelOverlap:

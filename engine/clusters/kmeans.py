@@ -56,7 +56,7 @@ def kmeans(vectors_ND: Floats, config: ClusterConfig, assign: Assignment) -> Ite
         centres_KD, cost = _centres(vectors_ND, labels_N, centres_KD)
         costs.append(cost)
         note = f"cost {cost:.6g} after {time.perf_counter() - began:.1f} s"
-        yield Progress(number, config.max_iterations, "rounds", note)
+        yield Progress(number, config.max_iterations, "rounds", note, phase="clusters")
         if before_N is not None and np.array_equal(before_N, labels_N):
             break
     assert labels_N is not None
@@ -120,7 +120,7 @@ def random_clusters(vectors_ND: Floats, config: ClusterConfig) -> Iterator[Progr
     means_KD = [vectors_ND[labels_N == cluster].mean(0, dtype=np.float64) for cluster in range(config.num_clusters)]
     centres_KD = np.array(means_KD, dtype=np.float32)
     cost = float(np.square(vectors_ND - centres_KD[labels_N]).sum(1, dtype=np.float64).mean())
-    yield Progress(1, 1, "rounds", f"cost {cost:.6g}")
+    yield Progress(1, 1, "rounds", f"cost {cost:.6g}", phase="clusters")
     yield Clusters("random", config.seed, centres_KD, labels_N, (cost,))
 
 

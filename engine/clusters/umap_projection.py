@@ -20,10 +20,12 @@ from engine.device import preserve_threads
 from engine.errors import EngineError
 from engine.events import Progress
 from engine.files import reading_own
+from engine.long_calls import BAR_OPTIONS, ProgressBar, run_long_call
 
 FITTED = 20_000  # documents to fit on; more take long and change little
 SHARD = 10_000
 NEIGHBOURS = 15  # UMAP's own default
+_COMPILING, _NEIGHBOURS, _EPOCH = 25.0, 1e-3, 1e-5  # seconds; the last two for each document
 FEWEST = 5  # documents; UMAP's spectral start needs more points than directions
 
 
@@ -51,7 +53,7 @@ def load_map(folder: Path) -> Map:
 
 
 def project(vectors_ND: NDArray[Any], *, num_fitted: int = FITTED, seed: int = 0) -> Iterator[Progress | Map]:
-    """Yields progress after the fit and each shard of the rest, then one Map; deterministic by seed."""
+    """Yields progress of the fit and of each shard of the rest, then one Map; deterministic by seed."""
     total = len(vectors_ND)
     if total < FEWEST or num_fitted < FEWEST:
         problem = f"A map needs at least {FEWEST} documents, got {min(total, num_fitted)}."
@@ -60,21 +62,40 @@ def project(vectors_ND: NDArray[Any], *, num_fitted: int = FITTED, seed: int = 0
     is_fitted_N = np.isin(np.arange(total), chosen)
     vectors_ND = np.asarray(vectors_ND, dtype=np.float32)
     coordinates_N2 = np.empty((total, 2), dtype=np.float32)
-    yield Progress(0, total, "documents", f"fitting the map on {len(chosen):,} of them")
-    reducer = _umap(len(chosen), seed)  # after the progress: even its import compiles for up to a minute
-    with preserve_threads():
-        coordinates_N2[chosen] = reducer.fit_transform(vectors_ND[chosen])
+    bar = ProgressBar()
+
+    def fit() -> Any:
+        reducer = _umap(len(chosen), seed, bar)  # here, since even its import compiles for up to a minute
+        with preserve_threads():
+            coordinates_N2[chosen] = reducer.fit_transform(vectors_ND[chosen])
+        return reducer
+
+    def epochs() -> Progress | None:
+        return Progress(bar.done, bar.total, "epochs", "laying out the map", phase="layout") if bar.total else None
+
+    note = f"neighbours of {len(chosen):,} documents on the map"
+    reducer = yield from run_long_call(fit, neighbours_seconds(len(chosen)), note, "neighbours", epochs)
     rest = np.flatnonzero(~is_fitted_N)
     for start in range(0, len(rest), SHARD):
-        yield Progress(len(chosen) + start, total, "documents", "projecting the rest")
+        yield Progress(start, len(rest), "documents", "placing the rest on the map", phase="rest")
         shard = rest[start : start + SHARD]
         with preserve_threads():
             coordinates_N2[shard] = reducer.transform(vectors_ND[shard])
-    yield Progress(total, total, "documents")
+    yield Progress(total, total, "documents", "on the map", phase="rest")
     yield Map(coordinates_N2, is_fitted_N, seed)
 
 
-def _umap(num_documents: int, seed: int) -> Any:
+def neighbours_seconds(num_documents: int) -> float:
+    """About how long the first part of a map takes on one core, of which UMAP reports nothing."""
+    return _COMPILING + _NEIGHBOURS * num_documents
+
+
+def layout_seconds(num_documents: int) -> float:
+    """About how long the second part takes on one core: UMAP's own number of epochs, 200 for more than 10,000."""
+    return _EPOCH * num_documents * (200 if num_documents > 10_000 else 500)
+
+
+def _umap(num_documents: int, seed: int, bar: ProgressBar) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Tensorflow not installed", ImportWarning)  # not needed here
@@ -84,4 +105,10 @@ def _umap(num_documents: int, seed: int) -> Any:
             f"A map needs the package umap-learn, which cannot be imported here ({error}).",
             "Install it: pip install umap-learn.",
         ) from error
-    return UMAP(n_neighbors=min(NEIGHBOURS, num_documents - 1), random_state=seed, transform_seed=seed, n_jobs=1)
+    return UMAP(
+        n_neighbors=min(NEIGHBOURS, num_documents - 1),
+        random_state=seed,
+        transform_seed=seed,
+        n_jobs=1,
+        tqdm_kwds={**BAR_OPTIONS, "file": bar},
+    )

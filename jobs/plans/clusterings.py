@@ -18,6 +18,7 @@ from jobs.queue.submit import submit_plan
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpecError, NameTakenError
 from workbench.job_records.jobs import title_of
+from workbench.job_records.preconditions import kind_of
 from workbench.kinds.clusters import ClusterPart, FindClusters, MakeClusterDomains
 from workbench.kinds.data import MakeDomain
 from workbench.kinds.training.method_settings import is_random
@@ -41,11 +42,16 @@ from workbench.store.storage import get_storage
 def submit_selection(
     domain: MakeDomain, training: TrainExpert | TrainJoint, settings: Settings | None = None
 ) -> list[str]:
-    """Submits both jobs in one transaction and returns their ids. Raises BadSpecError, and then submits neither."""
+    """Submits both jobs and the one that scores the expert in one transaction, and returns their ids.
+
+    Raises BadSpecError, and then submits none.
+    """
     steps = [
         PlanStep("domain", domain, title_of(domain)),
         PlanStep("expert", training, title_of(training), ("domain",)),
     ]
+    if follow_up := kind_of(training).follow_up(training):
+        steps.append(PlanStep("scores", follow_up, title_of(follow_up), ("expert",)))
     return submit_plan(lambda _: steps, settings)
 
 

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,18 @@ import scipy
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from engine.clusters.config import Numbers, TfidfConfig
+from engine.clusters.config import NUMBER, Numbers, TfidfConfig, is_term
 from engine.clusters.embedders.base import Embedder, Embedding, Vectors
 from engine.errors import DamagedFileError, EngineError
 from engine.events import Progress
 from engine.files import reading_own
+from engine.long_calls import run_long_call
 
 BY_HIDDEN_STATES = "Let a seed model read the documents: --embedder hidden_states --seed-model NAME."
 REPORT_EVERY = 1000  # documents
 NOTHING = 1e-6  # of the length 1 of a tf-idf row: less variance counts as none
 POWER_ITERATIONS = 5  # of the randomised SVD, as scikit-learn's TruncatedSVD does
+SVD_SECONDS = 1.3e-7  # for each counted word of a document and dimension, on one core
 
 Floats = NDArray[np.float32]
 Row = NDArray[np.int32]  # pairs of a word's number and its count
@@ -152,7 +155,7 @@ def fit_tfidf(
     for text in texts:
         rows.append(_count(text, config.numbers, lambda word: numbers.setdefault(word, len(numbers))))
         if len(rows) % REPORT_EVERY == 0:
-            yield Progress(len(rows), None, "documents", "counting words")
+            yield Progress(len(rows), None, "documents", "counting words", phase="words")
     if not numbers and needs_words:
         raise EngineError(
             f"None of the {len(rows)} documents of the sample has a word that tf-idf counts: they consist of stop "
@@ -163,12 +166,13 @@ def fit_tfidf(
         shapes = {"idf_W": (0,), "components_WD": (0, 1), "mean_D": (1,), "deviation_D": (1,)}
         yield TfidfEmbedder(config, [], {name: np.ones(shape, dtype=np.float32) for name, shape in shapes.items()})
         return
-    yield Progress(len(rows), len(rows), "documents", "computing the SVD of their words")
     counts_NW = _matrix(rows, len(numbers))
     totals_W = np.asarray(counts_NW.sum(0)).ravel()
     most_frequent = heapq.nsmallest(config.max_words, numbers, key=lambda word: (-totals_W[numbers[word]], word))
     vocabulary = sorted(most_frequent)
-    yield _fit(vocabulary, counts_NW[:, [numbers[word] for word in vocabulary]], config)
+    counts_NW = counts_NW[:, [numbers[word] for word in vocabulary]]
+    seconds = counts_NW.nnz * config.dimension * SVD_SECONDS
+    yield (yield from run_long_call(lambda: _fit(vocabulary, counts_NW, config), seconds, "SVD of their words", "svd"))
 
 
 def _fit(vocabulary: list[str], counts_NW: Any, config: TfidfConfig) -> TfidfEmbedder:
@@ -190,6 +194,20 @@ def _fit(vocabulary: list[str], counts_NW: Any, config: TfidfConfig) -> TfidfEmb
         "deviation_D": np.where(deviation_D > NOTHING, deviation_D, 1),
     }
     return TfidfEmbedder(config, vocabulary, {name: tensor.astype(np.float32) for name, tensor in tensors.items()})
+
+
+LONGEST_TERM = 30  # characters of a word that is shown
+
+
+def top_terms(embedder: TfidfEmbedder, centres_KD: NDArray[Any], num_terms: int = 10) -> list[list[str]]:
+    """The highest-scoring words of each centre, mapped back through scaling and SVD (§A.1), without placeholders."""
+    terms = []
+    for centre_D in centres_KD:
+        scores_W = embedder.word_scores(centre_D[None])[0]
+        ranked = (embedder.vocabulary[number] for number in np.argsort(-scores_W, kind="stable"))
+        words = islice(filter(is_term, ranked), num_terms)
+        terms.append([word if len(word) <= LONGEST_TERM else f"{word[: LONGEST_TERM - 1]}…" for word in words])
+    return terms
 
 
 def _count(text: str, numbers: Numbers, number_of: Callable[[str], int | None]) -> Row:
@@ -222,7 +240,6 @@ def _project(rows_NW: Any, components_WD: Floats) -> Vectors:
     return projected_ND
 
 
-NUMBER = "#NUMBER"  # no word of a text contains #
 _RUN = re.compile(r"\w+")
 _WORD_CHARACTER = re.compile(r"\w")
 _LONGEST = 40  # letters of a word; a longer run is many words, or none

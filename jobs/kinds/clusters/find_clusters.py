@@ -7,8 +7,9 @@ own on any worker, or the job that needs them all. An existing artifact is never
 from __future__ import annotations
 
 import hashlib
+import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +39,8 @@ from engine.text.split import count_documents
 from engine.text.split_names import SPLITS
 from jobs.attempt.work import Events, JobRun, Register, Work
 from jobs.kinds.clusters.edits import facts, measures
+from jobs.kinds.clusters.phase_seconds import assign_seconds, fit_seconds, map_seconds
+from jobs.kinds.shared.phases import follow_phases
 from jobs.kinds.shared.tokens import DomainFiles, read_domains
 from workbench.formatting.clustering_warnings import clustering_warnings, unequal_lengths
 from workbench.formatting.number_format import pluralize
@@ -58,6 +61,7 @@ class ClusteringInputs:
     spec: AnyClusteringSpec
     domains: tuple[DomainFiles, ...]
     num_documents: int  # a document in two domains counts twice
+    num_bytes: int
     seed_id: str | None
     seed: ArtifactRef | None
     cut: tuple[Path, ...] = ()  # the folders of the documents with long ones in pieces; empty: they are not cut
@@ -91,6 +95,7 @@ def read_inputs(session: Session, work: Work, spec: AnyClusteringSpec) -> Cluste
         spec,
         read_domains(session, work.storage, names),
         sum(domain_row(session, name).num_documents for name in names),
+        sum(domain_row(session, name).num_bytes for name in names),
         seed.id if seed else None,
         work.storage.kept(seed.artifact) if seed else None,
     )
@@ -121,8 +126,21 @@ def run_part(work: Work, spec: ClusterPart) -> JobRun:
     with work.reading() as session:
         inputs = read_inputs(session, work, spec)
     inputs = yield from with_pieces(work, inputs)
-    yield from fit_clusters(work, inputs) if spec.shard is None else assign_shard(work, inputs, spec.shard)
+    step = fit_clusters(work, inputs) if spec.shard is None else assign_shard(work, inputs, spec.shard)
+    shards = [] if spec.shard is None else [spec.shard]
+    yield from follow_phases(step, expected_phases(work, inputs, shards))
     return {"clustering": spec.name, "shard": spec.shard}
+
+
+def expected_phases(work: Work, inputs: ClusteringInputs, shards: Sequence[int]) -> dict[str, float]:
+    """The seconds of the fit and of the assignment of these shards; nothing for what another job has made."""
+    with work.reading() as session:
+        needs_fit = find_artifact(session, inputs.key(None)) is None
+        missing = [shard for shard in shards if find_artifact(session, inputs.key(shard)) is None]
+    share = len(missing) / inputs.num_shards
+    size = math.ceil(inputs.num_documents * share), math.ceil(inputs.num_bytes * share)
+    fit = fit_seconds(inputs.spec, inputs.num_documents, inputs.num_bytes) if needs_fit else {}
+    return {**fit, **assign_seconds(inputs.spec, *size)} if missing else fit
 
 
 def fit_clusters(work: Work, inputs: ClusteringInputs) -> Events[Path]:
@@ -179,6 +197,12 @@ def run(work: Work, spec: FindClusters) -> JobRun:
     with work.reading() as session:
         inputs = read_inputs(session, work, spec)
     inputs = yield from with_pieces(work, inputs)
+    phases = expected_phases(work, inputs, range(inputs.num_shards)) | map_seconds(spec, inputs.num_documents)
+    return (yield from follow_phases(_find(work, inputs), phases))
+
+
+def _find(work: Work, inputs: ClusteringInputs) -> JobRun:
+    """Fits, assigns and draws, and gives what registers the clustering."""
     fit_folder = yield from fit_clusters(work, inputs)
     parts = []
     for shard in range(inputs.num_shards):
@@ -187,7 +211,7 @@ def run(work: Work, spec: FindClusters) -> JobRun:
     documents, mapped = join(parts)
     chart = None
     if len(mapped.documents_M) >= FEWEST:  # else no map was requested, or there are too few documents
-        chart = yield from forward_progress(project(mapped.vectors_MD, seed=spec.seed))
+        chart = yield from forward_progress(project(mapped.vectors_MD, seed=inputs.spec.seed))
     artifact_id = work.stable_id("clustering")
     with work.storage.new(artifact_id) as folder:
         shutil.copytree(fit_folder, folder, ignore=shutil.ignore_patterns(MANIFEST), dirs_exist_ok=True)

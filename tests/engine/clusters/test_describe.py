@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tqdm import tqdm
 
 from engine.clusters import umap_projection
 from engine.clusters.centroids import Clusters
@@ -18,6 +21,7 @@ from engine.clusters.kmeans import find_clusters
 from engine.clusters.umap_projection import Map, load_map, project
 from engine.errors import EngineError
 from engine.events import Progress
+from engine.long_calls import BAR_OPTIONS
 
 SUBJECTS = {
     "law": ["court", "appeal", "plaintiff"],
@@ -49,6 +53,15 @@ def test_top_terms_are_the_words_of_the_subject(scaling: str) -> None:
     for number, terms in enumerate(result):
         subject = names[int(np.flatnonzero(clusters.labels_N == number)[0])]
         assert sorted(terms) == sorted(SUBJECTS[subject])
+
+
+def test_terms_are_words_of_the_text_and_no_placeholders() -> None:
+    texts = [
+        f"{' '.join([number] * 9)} <PHONE_NUMBER> {word}" for word in ("court", "sugar", "ship") for number in "12"
+    ]
+    embedder, clusters = fitted([text.replace("1", "10").replace("2", "20") for text in texts])
+    assert {"#NUMBER", "phone_number"} <= set(embedder.vocabulary)
+    assert {term for terms in top_terms(embedder, clusters.centres_KD) for term in terms} == {"court", "sugar", "ship"}
 
 
 def test_a_long_word_is_cut_for_tables() -> None:
@@ -144,10 +157,36 @@ def test_a_machine_without_umap_says_what_to_install(monkeypatch: pytest.MonkeyP
         list(project(np.eye(10)))
 
 
-def test_a_map_says_that_it_is_fitted_before_the_slow_import(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_map_says_what_it_is_at_before_the_slow_import(monkeypatch: pytest.MonkeyPatch) -> None:
     imported: list[int] = []
     monkeypatch.setattr(umap_projection, "_umap", lambda *given: imported.append(given[0]))
     first = next(project(np.eye(10)))
     assert isinstance(first, Progress)
-    assert first.note.startswith("fitting the map")
+    assert first.note == "neighbours of 10 documents on the map (estimated from its size)"
     assert imported == []
+
+
+def test_a_map_counts_the_epochs_of_its_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """UMAP's own bar writes into the file that it is given, and goes on once its epochs were seen of."""
+    seen = Event()
+
+    class Reducer:
+        def __init__(self, options: dict[str, Any]) -> None:
+            self.options = options
+
+        def fit_transform(self, vectors: np.ndarray) -> np.ndarray:
+            for epoch in tqdm(range(10), **self.options):
+                if epoch == 3:
+                    seen.wait()
+            return vectors[:, :2]
+
+    options = {**BAR_OPTIONS, "mininterval": 0, "miniters": 1}
+    monkeypatch.setattr(umap_projection, "_umap", lambda *given: Reducer({**options, "file": given[2]}))
+    phases = dict[str, Progress]()
+    for one in project(np.eye(10)):
+        if isinstance(one, Progress):
+            phases[one.phase] = one
+            if one.phase == "layout":
+                seen.set()
+    assert list(phases) == ["neighbours", "layout", "rest"]
+    assert (phases["layout"].done, phases["layout"].total) == (3, 10)

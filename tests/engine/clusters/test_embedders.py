@@ -18,8 +18,7 @@ from engine.clusters.artifact import load_embedder
 from engine.clusters.config import TfidfConfig
 from engine.clusters.embedders.base import AnyEmbedder
 from engine.clusters.embedders.hidden_states import HiddenStateEmbedder
-from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf, words
-from engine.clusters.fitting import top_terms
+from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf, top_terms, words
 from engine.config import ModelConfig
 from engine.errors import DamagedFileError, EngineError, ModelError
 from engine.events import Progress

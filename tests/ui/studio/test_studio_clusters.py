@@ -362,7 +362,7 @@ def test_one_button_submits_a_model_on_each_cluster() -> None:
     named(app.button, "Train a model on each").click().run()
     assert not app.exception
     kinds = sorted(one.kind for one in read(jobs.list_jobs))
-    assert kinds == ["make-cluster-domains", "make-mixture", *["train-joint"] * 4]
+    assert kinds == ["evaluate", "make-cluster-domains", "make-mixture", *["train-joint"] * 4]
     assert "workbench train clusters topics elms" in "\n".join(one.value for one in app.code)
 
 

@@ -28,6 +28,8 @@ from ui.present.charts.cluster_map import (
     names_on_map,
 )
 from ui.present.charts.colours import Looks
+from ui.studio.clusters import map_answers
+from workbench.analysis.map_selections import SelectionText
 from workbench.analysis.perplexity_tables import register_evaluation
 from workbench.analysis.scores import document_losses, experts_with_scores
 from workbench.answers.cards import ClusteringCard
@@ -197,6 +199,58 @@ def _numbers(id: str) -> Any:
     return load_documents(files.kept.folder).ids_N == as_ids([id])[0]
 
 
+@pytest.mark.usefixtures("clusters")
+def test_a_map_by_loss_names_clusters_with_their_mean() -> None:
+    losses_N = np.full(600, np.nan, dtype=np.float32)
+    first = np.frombuffer(chart().points, dtype=POINT)[0]
+    losses_N[first["document"]] = 2.5
+    view = cluster_map(card(), chart(), Looks(), "loss", losses_N=losses_N)
+    texts = [one.text for one in map_picture(view, "loss", has_names=True).figure.layout.annotations]
+    assert sum(text.endswith(" 2.50") for text in texts) == 1
+    assert len(texts) == 4
+
+
+@pytest.mark.usefixtures("clusters")
+def test_the_map_is_coloured_by_loss_first_where_there_are_losses() -> None:
+    assert named(page().segmented_control, "Coloured by").value == "cluster"
+    score_source("letters")
+    assert named(page().segmented_control, "Coloured by").value == "loss"
+
+
+# what a selection answers ---------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("clusters")
+def test_a_lasso_answers_with_words_passages_domains_and_who_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    score_source("letters")
+    text = SelectionText(60, ["amber"], ["amber birch"])  # the clustering of this home has no embedder
+    monkeypatch.setattr(map_answers, "describe_selection", lambda *_: text)
+    select(monkeypatch, areas=["-99 -99 99 -99 99 99 -99 99"])
+    app = page()
+    until_says(app, "Who reads it now, and how well")
+    until_says(app, "Strongest words of 60 documents: amber")
+    assert "“amber birch”" in everything(app)
+    assert not app.exception
+    assert "From letters" in everything(app)
+    table = next(one.value for one in app.dataframe if "95 % interval" in one.value)
+    assert table["expert"].tolist() == ["law"]
+
+
+def until_says(app: Any, words: str) -> None:
+    for _ in range(50):
+        if words in everything(app):
+            return
+        app.run()
+    raise AssertionError(everything(app))
+
+
+@pytest.mark.usefixtures("clusters")
+def test_a_lasso_around_documents_that_no_expert_was_scored_on_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    select(monkeypatch, areas=[RIGHT])
+    app = page()
+    until_says(app, "No two of these documents were scored by an expert")
+
+
 # search ---------------------------------------------------------------------------------------------
 
 
@@ -290,6 +344,19 @@ def test_a_name_that_would_cover_a_larger_clusters_name_is_left_out() -> None:
     assert card().clusters[1].name not in names
 
 
+@pytest.mark.usefixtures("clusters")
+def test_a_few_outliers_do_not_set_the_limits_and_are_counted() -> None:
+    points = np.frombuffer(chart().points, dtype=POINT).copy()
+    usual = cluster_map(card(), MapPoints(600, 10, 0, points.tobytes()), Looks())
+    assert usual.num_outside == 0
+    assert map_picture(usual, "cluster").figure.layout.xaxis.range is None
+    points["x"][:2] += 1e4
+    view = cluster_map(card(), MapPoints(600, 10, 0, points.tobytes()), Looks())
+    picture = map_picture(view, "cluster")
+    assert picture.figure.layout.xaxis.range[1] < 1e3
+    assert "2 documents lie outside the limits" in picture.description
+
+
 # density --------------------------------------------------------------------------------------------
 
 
@@ -326,6 +393,14 @@ def test_two_hundred_thousand_points_are_all_drawn() -> None:
     assert [one.type for one in map_picture(view, "cluster").figure.data] == ["scattergl"] * 4
 
 
+@pytest.mark.usefixtures("clusters")
+def test_lines_of_density_lie_over_the_points_and_a_click_still_finds_its_document() -> None:
+    view = cluster_map(card(), chart(), Looks())
+    *points, lines = map_picture(view, "cluster", has_density=True).figure.data
+    assert [one.type for one in points] == ["scattergl"] * 4
+    assert (lines.type, lines.hoverinfo) == ("contour", "skip")
+
+
 # an expert of an area, and the table ----------------------------------------------------------------
 
 
@@ -337,12 +412,12 @@ def test_two_clicks_after_the_lasso_start_a_domain_and_an_expert_of_it(monkeypat
     named(app.button, "Train an expert on it").click().run()
     named(app.button, "Start both").click().run()
     assert not app.exception
-    expert, domain = read(jobs.list_jobs)
+    scoring, expert, domain = read(jobs.list_jobs)
     assert (domain.kind, domain.spec["areas"]) == ("make-domain", [RIGHT])
     assert expert.kind == "train-joint"
     assert expert.spec["domains"] == [domain.spec["name"]]
-    assert expert.after == [domain.id]
-    assert "0 of 2 jobs done" in "".join(one.proto.text for one in app.get("progress"))
+    assert (expert.after, scoring.after) == ([domain.id], [expert.id])
+    assert "0 of 3 jobs done" in "".join(one.proto.text for one in app.get("progress"))
 
 
 @pytest.mark.usefixtures("clusters")

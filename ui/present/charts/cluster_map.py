@@ -9,6 +9,7 @@ import html
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from engine.clusters.map_polygons import lies_in_any
 from ui.present.charts.colours import Looks, of_clusters
+from ui.present.charts.map_density import density_cells, density_lines
 from ui.present.text.formatting import pluralize
 from workbench.answers.cards import ClusteringCard
 from workbench.formatting.chart_template import ACCENT, CaptionedChart, heat_scale, new_figure
@@ -31,13 +33,12 @@ NO_EXPERT, UNSCORED, SCORED, MATCHES = "no expert yet", "not scored", "held-out 
 _HEIGHT = 430
 _SIZES = ((2_000, 7), (20_000, 4))  # pixels of a point while there are fewer
 _SMALLEST = 3
-_CELLS = 256  # of the density, in each direction
-_DENSITY = ("rgba(138,134,127,0.05)", "rgba(138,134,127,0.75)")  # on both themes
 _DIMMED, _PLAIN = 0.12, 0.7  # opacity of points, with and without matches over them
 _NAMES = 40  # on the map, of the largest clusters
 _LETTER, _LINE = 7.0, 20.0  # pixels of a name on the map
 _IN_LEGEND = "display:inline-block;max-width:100%;overflow-wrap:anywhere;margin-right:14px"  # long names wrap
-_WIDTH = 700  # pixels of the map, about
+_WIDTH = 1000  # pixels of the map, about
+_CENTRAL, _MARGIN = (1, 99), 0.1  # percentiles within the limits, and how much of their span is added
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,24 @@ class ClusterMap:
         """Whether only a sample of the points is drawn."""
         return any(layer.drawn_D is not None for layer in self.layers)
 
+    @cached_property
+    def points_P(self) -> NDArray[Any]:
+        """All points, whatever their layer."""
+        return np.concatenate([layer.points_P for layer in self.layers] or [np.empty(0, dtype=POINT)])
+
+    @cached_property
+    def limits(self) -> tuple[list[float], list[float]]:
+        """The least and largest x and y of the first view: around the central 98 %, so that outliers do not set it."""
+        return _limits(self.points_P["x"]), _limits(self.points_P["y"])
+
+    @cached_property
+    def num_outside(self) -> int:
+        """The number of documents outside the limits."""
+        is_outside_P = np.zeros(self.num_points, dtype=np.bool_)
+        for axis, (low, high) in zip("xy", self.limits, strict=True):
+            is_outside_P |= (self.points_P[axis] < low) | (self.points_P[axis] > high)
+        return int(is_outside_P.sum())
+
     def document(self, layer: int, point: int) -> int | None:
         """The number of the document at a drawn point; None when the map has other points by now."""
         layers = [*self.layers, *([self.matches] if self.matches else [])]
@@ -85,19 +104,24 @@ class ClusterMap:
             return int(layers[layer].drawn["document"][point])
         return None
 
+    def points_inside(self, areas: Sequence[str], clusters: Sequence[str] = ()) -> NDArray[Any]:
+        """The points in the areas, or without any in the clusters of these names."""
+        if areas:
+            corners = MakeDomain(clustering=self.card.name, name="counted", areas=list(areas)).corners
+            inside = [layer.points_P[lies_in_any(_places(layer.points_P), corners)] for layer in self.layers]
+        else:
+            numbers = [cluster.number for cluster in self.card.clusters if cluster.name in clusters]
+            inside = [self.points_P[np.isin(self.points_P["cluster"], numbers)]]
+        return np.concatenate([np.empty(0, dtype=POINT), *inside])
+
     def num_inside(self, areas: Sequence[str]) -> int:
         """The number of documents in the areas, which are given as in the spec of a domain made from them."""
-        return sum(int(is_inside_P.sum()) for _, is_inside_P in self._inside(areas))
+        return len(self.points_inside(areas))
 
     def largest_inside(self, areas: Sequence[str]) -> int | None:
         """The number of the cluster that most documents in the areas belong to; None where there are none."""
-        inside = [layer.points_P["cluster"][is_inside_P] for layer, is_inside_P in self._inside(areas)]
-        clusters = np.concatenate([np.empty(0, dtype=np.int32), *inside])
+        clusters = self.points_inside(areas)["cluster"]
         return int(np.bincount(clusters).argmax()) if len(clusters) else None
-
-    def _inside(self, areas: Sequence[str]) -> Iterator[tuple[Layer, NDArray[np.bool_]]]:
-        corners = MakeDomain(clustering=self.card.name, name="counted", areas=list(areas)).corners
-        yield from ((layer, lies_in_any(_places(layer.points_P), corners)) for layer in self.layers)
 
 
 def cluster_map(
@@ -162,8 +186,21 @@ def _layers(
         yield Layer(SCORED, ACCENT, points_P[is_scored_P], values_P=values_P[is_scored_P])
 
 
-def map_picture(view: ClusterMap, by: By, *, has_names: bool = False) -> CaptionedChart:
-    """The map as a chart, what to read in it, and a row for each layer; with `has_names` clusters are named on it."""
+def _limits(values_P: NDArray[np.float32]) -> list[float]:
+    """Around the central values; never beyond the least and the largest."""
+    if not len(values_P):
+        return [0.0, 1.0]
+    low, high = np.percentile(values_P, _CENTRAL).tolist()
+    margin = _MARGIN * (high - low) or 1.0
+    return [max(low - margin, float(values_P.min())), min(high + margin, float(values_P.max()))]
+
+
+def map_picture(view: ClusterMap, by: By, *, has_names: bool = False, has_density: bool = False) -> CaptionedChart:
+    """The map as a chart, what to read in it, and a row for each layer.
+
+    With `has_names` clusters are named on it, in a map by loss with their mean; with `has_density` lines stand around
+    where many documents lie.
+    """
     figure = new_figure("", "", height=_HEIGHT)
     size = next((pixels for most, pixels in _SIZES if view.num_points < most), _SMALLEST)
     for layer in view.layers:
@@ -172,19 +209,34 @@ def map_picture(view: ClusterMap, by: By, *, has_names: bool = False) -> Caption
     if view.matches:
         figure.add_scattergl(**_trace(view.matches, size + 3, 0.95))
     if view.is_dense:
-        figure.add_heatmap(**_density(view))
-    figure.update_xaxes(visible=False)
-    figure.update_yaxes(visible=False, scaleanchor="x")
+        figure.add_heatmap(**density_cells(view.points_P))
+    elif has_density and view.num_points:
+        figure.add_contour(**density_lines(view.points_P, view.limits))
+    x_range, y_range = view.limits if view.num_outside else (None, None)
+    figure.update_xaxes(visible=False, range=x_range)
+    figure.update_yaxes(visible=False, range=y_range, scaleanchor="x")
     figure.update_layout(margin_t=40, showlegend=False)
     if has_names:
-        figure.update_layout(annotations=[_name(*one) for one in names_on_map(view)])
+        means = mean_losses(view)
+        figure.update_layout(annotations=[_name(name, at, means.get(name)) for name, at in names_on_map(view)])
     table = [_row(layer, by) for layer in view.layers]
     return CaptionedChart(figure, _title(view, by), _words(view, by), table)
 
 
-def _name(name: str, position: Sequence[float]) -> dict[str, Any]:
+def _name(name: str, position: Sequence[float], mean: float | None) -> dict[str, Any]:
     style = {"font": {"size": 12, "color": "#1f1d1a"}, "bgcolor": "rgba(255,253,248,0.86)", "borderpad": 2}
-    return {"text": label(name, 24), "x": position[0], "y": position[1], "showarrow": False, **style}
+    text = label(name, 24) if mean is None else f"{label(name, 24)} {mean:.2f}"
+    return {"text": text, "x": position[0], "y": position[1], "showarrow": False, **style}
+
+
+def mean_losses(view: ClusterMap) -> dict[str, float]:
+    """The mean loss of the scored documents of each cluster on the map, by its name; empty unless coloured by loss."""
+    scored = [layer for layer in view.layers if layer.values_P is not None]
+    clusters = np.concatenate([layer.points_P["cluster"] for layer in scored] or [np.empty(0, np.int32)])
+    losses = np.concatenate(
+        [layer.values_P for layer in scored if layer.values_P is not None] or [np.empty(0, np.float32)]
+    )
+    return {view.card.clusters[int(one)].name: float(losses[clusters == one].mean()) for one in np.unique(clusters)}
 
 
 def _trace(layer: Layer, size: int, opacity: float) -> dict[str, Any]:
@@ -214,31 +266,12 @@ def _trace(layer: Layer, size: int, opacity: float) -> dict[str, Any]:
     return trace | {"marker": marker}
 
 
-def _density(view: ClusterMap) -> dict[str, Any]:
-    """The number of points in each cell, as its logarithm; empty cells are left clear."""
-    x, y = (np.concatenate([layer.points_P[axis] for layer in view.layers]) for axis in "xy")
-    counts, x_edges, y_edges = np.histogram2d(x, y, bins=_CELLS)
-    with np.errstate(divide="ignore"):
-        logs = np.where(counts.T > 0, np.log1p(counts.T), np.nan).astype(np.float32)
-    steps = (x_edges[1] - x_edges[0], y_edges[1] - y_edges[0])
-    return {
-        "z": logs,
-        "x0": x_edges[0] + steps[0] / 2,
-        "dx": steps[0],
-        "y0": y_edges[0] + steps[1] / 2,
-        "dy": steps[1],
-        "colorscale": [(0, _DENSITY[0]), (1, _DENSITY[1])],
-        "showscale": False,
-        "hoverinfo": "skip",
-    }
-
-
 def names_on_map(view: ClusterMap) -> Iterator[tuple[str, tuple[float, float]]]:
     """The names of the largest clusters at their medians; a name that would cover a larger cluster's is left out."""
-    points_P = np.concatenate([layer.points_P for layer in view.layers] or [np.empty(0, dtype=POINT)])
+    points_P = view.points_P
     if not len(points_P):
         return
-    spread = [float(np.ptp(points_P[axis])) or 1.0 for axis in "xy"]
+    spread = [high - low or 1.0 for low, high in view.limits]
     pixel = max(spread[0] / _WIDTH, spread[1] / _HEIGHT)  # both axes have one scale
     order = np.argsort(points_P["cluster"], kind="stable")
     numbers, starts, counts = np.unique(points_P["cluster"][order], return_index=True, return_counts=True)
@@ -305,10 +338,16 @@ def _words(view: ClusterMap, by: By) -> str:
     number = sum(len(layer.drawn) for layer in view.layers)
     dense = f" Grey shows the density of all, and {number:,} sampled points are drawn; an area takes all in it."
     groups = _groups(view, by)
+    outside = (
+        f" {pluralize(view.num_outside, 'document')} lie{'s' * (view.num_outside == 1)} outside the limits, which the "
+        "central 98 % set; “Autoscale” in the toolbar shows all."
+        if view.num_outside
+        else ""
+    )
     return (
         f"Map of {pluralize(view.num_points, 'document')} of {view.card.num_documents:,} {groups}{most}. "
-        f"{fitted}{between}{dense if view.is_dense else ''} Only nearness has a meaning; the distance between two "
-        "groups, their size and their direction have none."
+        f"{fitted}{between}{dense if view.is_dense else ''}{outside} Only nearness has a meaning; the "
+        "distance between two groups, their size and their direction have none."
     )
 
 

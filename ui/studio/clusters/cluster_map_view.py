@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,13 +13,15 @@ import streamlit as st
 from jobs.queue.submit import submit
 from ui.present.charts.cluster_map import By, ClusterMap, cluster_map, legend, map_picture
 from ui.present.charts.colours import read_looks
+from ui.present.charts.map_regions import describe_regions, draw_regions
 from ui.present.pages import EVALUATION, TRAIN
 from ui.present.text.clusters import SHOWN_TERMS
 from ui.present.text.formatting import listed, plain, pluralize
+from ui.studio.clusters.map_answers import show_answers
 from ui.studio.clusters.map_selection import JOBS, choose_match, offer_domain, show_search
 from ui.studio.job_views.job_view import show_last
 from ui.studio.job_views.pending_jobs import show_plan
-from ui.widgets.address import choose_one, choose_some
+from ui.widgets.address import choose_one, choose_some, fragment
 from ui.widgets.background import fetch_in_background
 from ui.widgets.charts_and_tables import areas, click_target, show_chart
 from ui.widgets.notices import cannot_change, empty, explain_problems
@@ -27,7 +30,12 @@ from workbench.analysis.scores import document_losses, experts_with_scores
 from workbench.answers.cards import ClusteringCard
 from workbench.answers.posteriors import ClusteredDocument
 from workbench.kinds.kind import parse_spec
-from workbench.registry.clusters.cluster_documents import DocumentMatches, get_document, map_points
+from workbench.registry.clusters.cluster_documents import (
+    DocumentMatches,
+    get_document,
+    map_points,
+    map_regions,
+)
 from workbench.registry.clusters.clusterings import get_clustering
 from workbench.registry.database import reading
 from workbench.store.storage import get_storage
@@ -45,10 +53,10 @@ _HOW = (
     "the lasso or the box of the map's toolbar, or tick clusters below the map."
 )
 _COLOURINGS: dict[By, str] = {
+    "loss": "Loss",
     "cluster": "Clusters",
     "domain": "Domains",
     "expert": "Experts",
-    "loss": "Loss",
 }
 
 
@@ -64,34 +72,44 @@ def show_map(card: ClusteringCard) -> None:
     _show(card.name)
 
 
-@st.fragment
+@fragment()
 def _show(name: str) -> None:
     """A part of the page that a click on the map draws again on its own; what was selected stands in the session."""
     with explain_problems():
         with reading() as session:
             card = get_clustering(session, name)
             chart = map_points(session, get_storage(), name)
-        # The map stands first on a wide screen and last of the two on a narrow one, where columns lie below each other.
-        chart_side, side = st.columns([5, 3], gap="medium")
-        with side:
-            matches = show_search(card)
-            by, only, has_names, expert = _draw_choices(card)
+            regions = map_regions(session, name)
+        matches, choices = _draw_choices(card)
+        by, only = choices.by, choices.only
+        losses = None if choices.expert is None else _losses(card, choices.expert)
+        looks = read_looks().with_new(card.sources)
         shown_map = cluster_map(
             card,
             chart,
-            read_looks().with_new(card.sources),
+            looks,
             by,
             only,
-            losses_N=None if expert is None else _losses(card, expert),
+            losses_N=losses,
             matching=None if matches is None else matches.numbers,
         )
-        with chart_side:
-            picture = map_picture(shown_map, by, has_names=has_names)
-            show_chart(picture, _KEY, lambda: None, selection_modes=("points", "lasso", "box"), words="below")
-            ticked = _show_table(card)
-        with side:
-            scroll_box(legend(shown_map), "Legend of the map", _LEGEND)
-            _show_selected(shown_map, only, matches, ticked)
+        # The map takes the full width until something is selected; what that says stands next to it, or below it on a
+        # narrow screen. The map is drawn first, or its selection would be lost with its place.
+        with st.container(horizontal=True, gap="medium", key="map_and_answers"):
+            with st.container(key="map_itself"):
+                picture = map_picture(shown_map, by, has_names=choices.has_names, has_density=choices.has_density)
+                draw_regions(picture.figure, regions, looks)
+                show_chart(picture, _KEY, lambda: None, selection_modes=("points", "lasso", "box"), words="below")
+                st.caption(_HOW)
+                if losses is not None:
+                    st.caption(plain(_describe_losses(losses, card)))
+                if regions:
+                    st.caption(plain(describe_regions(regions)))
+                scroll_box(legend(shown_map), "Legend of the map", _LEGEND)
+                ticked = _show_table(card)
+            if matches is not None or ticked or areas(_KEY) or click_target(_KEY):
+                with st.container(key="map_answers"):
+                    _show_selected(shown_map, only, matches, ticked)
 
 
 def _show_selected(
@@ -107,14 +125,14 @@ def _show_selected(
             st.caption("No document lies in this area: draw it around some points.")
         else:
             offer_domain(card, shown_map.num_inside(drawn), largest, drawn, only)
+            show_answers(card, shown_map.points_inside(drawn))
     elif ticked:
         clusters = [cluster for cluster in card.clusters if cluster.name in ticked]
         largest = max(clusters, key=lambda cluster: cluster.num_documents).number
         offer_domain(card, sum(cluster.num_documents for cluster in clusters), largest, (), ticked)
+        show_answers(card, shown_map.points_inside((), ticked))
     elif point := click_target(_KEY):
         _show_document(card, shown_map.document(*point))
-    elif matches is None:
-        st.info(_HOW)
     if chosen is not None:
         _show_document(card, chosen)
 
@@ -147,42 +165,59 @@ def _losses(card: ClusteringCard, expert: str) -> NDArray[np.float32] | None:
     losses: NDArray[np.float32] | None = fetch_in_background(
         "document_losses", (card.id, card.num_documents, expert), fetch, "Reading the stored scores"
     )
-    if losses is None:
-        return None
-    st.caption(
-        plain(
-            f"{np.isfinite(losses).sum():,} of {pluralize(card.num_documents, 'document')} have a loss: only held-out "
-            "ones are scored, and of a long split as many tokens as the evaluation was allowed. Evaluate with more "
-            "tokens to see more."
-        )
-    )
     return losses
 
 
-def _choose_expert(card: ClusteringCard) -> str | None:
+def _describe_losses(losses: NDArray[np.float32], card: ClusteringCard) -> str:
+    return (
+        f"{np.isfinite(losses).sum():,} of {pluralize(card.num_documents, 'document')} have a loss: only held-out ones "
+        "are scored, and of a long split as many tokens as the evaluation was allowed. Evaluate with more tokens to "
+        "see more."
+    )
+
+
+@dataclass(frozen=True)
+class _Choices:
+    """What the colours mean, the clusters shown, what is drawn over them, and whose losses colour the map."""
+
+    by: By
+    only: list[str]
+    has_names: bool
+    has_density: bool
+    expert: str | None
+
+
+def _draw_choices(card: ClusteringCard) -> tuple[DocumentMatches | None, _Choices]:
+    """The matches of the search, and the choices in a row above the map; by loss where any expert is scored here."""
     with reading() as session:
-        names = experts_with_scores(session, card.sources)
-    if not names:
-        why = "No expert is scored on the held-out text of these domains."
-        step = "Evaluate a mixture on them: then the map shows the loss of each document."
-        empty(why, step, TRAIN.script, "Evaluate", {"train.what": EVALUATION})
-        return None
-    return choose_one(st.selectbox, "Loss of the expert", names, key="clusters.loss_of")
-
-
-def _draw_choices(card: ClusteringCard) -> tuple[By, list[str], bool, str | None]:
-    """What the colours mean, the clusters shown, whether they are named, and the expert whose losses colour the map."""
+        scored = experts_with_scores(session, card.sources)
+    colours, whose, shown, search = st.columns([4, 2, 3, 4], vertical_alignment="bottom")
     by: By = choose_one(
-        st.segmented_control,
+        colours.segmented_control,
         "Coloured by",
         list(_COLOURINGS),
         format_func=_COLOURINGS.__getitem__,
-        default="cluster",
+        default="loss" if scored else "cluster",
         key="clusters.by",
         required=True,
     )
+    expert = None
+    if by == "loss" and scored:
+        expert = choose_one(whose.selectbox, "Loss of the expert", scored, key="clusters.loss_of")
+    with shown:
+        only, has_names, has_density = _choose_shown(card)
+    with search:
+        matches = show_search(card)
+    if by == "loss" and not scored:
+        why = "No expert is scored on the held-out text of these domains."
+        step = "Evaluate a mixture on them: then the map shows the loss of each document."
+        empty(why, step, TRAIN.script, "Evaluate", {"train.what": EVALUATION})
+    return matches, _Choices(by, only, has_names, has_density, expert)
+
+
+def _choose_shown(card: ClusteringCard) -> tuple[list[str], bool, bool]:
+    """The clusters shown, and whether names and lines of density are drawn over them."""
     names = [cluster.name for cluster in card.clusters]
-    expert = _choose_expert(card) if by == "loss" else None
     num_shown = len(st.session_state.get(f"clusters.only.{card.id}") or names)
     label = "What is shown" if num_shown == len(names) else f"What is shown: {num_shown} of {len(names)} clusters"
     with st.popover(label, icon=":material/filter_list:", key="map_filter"):
@@ -195,7 +230,8 @@ def _draw_choices(card: ClusteringCard) -> tuple[By, list[str], bool, str | None
             help="Hidden documents are not in an area either. With many clusters colours repeat: show only a few.",
         )
         has_names = st.checkbox("Names of clusters on the map", value=True, key="clusters.names")
-    return by, only, has_names, expert
+        has_density = st.checkbox("Lines of density on the map", value=True, key="clusters.density")
+    return only, has_names, has_density
 
 
 # a document -----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import streamlit as st
 
 from engine.text.split_names import HeldOutSplit
 from jobs.plans.clusterings import submit_training
+from jobs.queue.submit import submit
 from ui.present.charts.cluster_charts import overlap_picture, sizes_picture
 from ui.present.charts.colours import read_looks
 from ui.present.charts.setting_grids import describe_temperature, grid_picture
@@ -21,6 +22,7 @@ from ui.present.text.clusters import cluster_row, describe_stale_experts, descri
 from ui.present.text.formatting import listed, moment, plain, pluralize
 from ui.present.text.measures import describe_missing_scores
 from ui.studio.clusters.cluster_map_view import show_text
+from ui.studio.job_views.job_line import show_outcome
 from ui.studio.job_views.job_view import show_form_and_job, show_last
 from ui.studio.job_views.pending_jobs import empty_until, empty_until_scored, show_plan
 from ui.studio.mixtures.mixture_controls import saved_request
@@ -32,6 +34,7 @@ from ui.widgets.job_form import show_job_form
 from ui.widgets.notices import apply, cannot_change, empty, explain_problems, offer_deletion
 from workbench.answers.cards import ClusterCard, ClusteringCard, ExpertCard
 from workbench.answers.posteriors import TextChanges
+from workbench.kinds.analysis import Evaluate
 from workbench.questions.cluster_grid import ClusterGrid, ClusterGridRequest
 from workbench.registry import experts, mixtures
 from workbench.registry.clusters import cluster_documents
@@ -43,7 +46,7 @@ from workbench.store.storage import get_storage
 
 def show_clusters(card: ClusteringCard) -> None:
     """Every cluster in a row, then one of them whole, then their sizes."""
-    st.markdown("##### Clusters and their strongest words")
+    st.markdown("## Clusters and their strongest words")
     show_table([cluster_row(one) for one in card.clusters], "clusters", f"Clusters of {card.name}")
     names = [cluster.name for cluster in card.clusters]
     name = choose_one(st.selectbox, "Cluster", names, key=f"clusters.one.{card.id}")
@@ -129,10 +132,10 @@ def show_edits(card: ClusteringCard) -> None:
     given: Answers = {("clustering",): card.name}
     left, right = st.columns(2, gap="large")
     with left:
-        st.markdown("##### Merge clusters")
+        st.markdown("## Merge clusters")
         show_form_and_job("merge-clusters", offers, "Merge", skip=("clustering",), given=given)
     with right:
-        st.markdown("##### Split a cluster")
+        st.markdown("## Split a cluster")
         show_form_and_job("split-cluster", offers, "Split", skip=("clustering",), given=given, tucked=_TUCKED)
     offer_deletion(
         plain(f"Deletes {card.name} with its map. The domains that were made of it stay."),
@@ -201,7 +204,7 @@ def show_training(card: ClusteringCard) -> None:
         empty_until("make-seed", why, step, SEEDS.script, "Make a seed model")
         return
     _offer_stale(card, questions_of(TrainClusters, offers, skip=("clustering",)))
-    st.markdown(f"##### Train a model on each of {pluralize(len(card.clusters), 'cluster')}, and mix them")
+    st.markdown(f"## Train a model on each of {pluralize(len(card.clusters), 'cluster')}, and mix them")
     st.caption(plain(TrainClusters.model_fields["training"].description))
     show_job_form(
         _FORM,
@@ -211,6 +214,7 @@ def show_training(card: ClusteringCard) -> None:
         skip=("clustering",),
         given={("clustering",): card.name},
         send=_send,
+        show_outcome=show_outcome,
         plan=TrainClusters,
         proposed={("seed_model",): offers["seed_model"][0]},  # a spec that branches from an expert names none
     )
@@ -231,7 +235,9 @@ def show_training(card: ClusteringCard) -> None:
 
 
 def _send(spec: TrainClusters) -> str:
-    ids = st.session_state[f"{_FORM}.jobs"] = submit_training(spec)
+    ids = submit_training(spec)
+    scores = submit(Evaluate(mixture=spec.name), after=ids[-1:])
+    st.session_state[f"{_FORM}.jobs"] = [*ids, scores]
     return ids[-1]  # the mixture of them all
 
 

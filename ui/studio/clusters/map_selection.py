@@ -88,7 +88,7 @@ def _offer_training(fields: dict[str, Any]) -> None:
     mixture = middle.selectbox("Joins the mixture", mixtures, key=_MIXTURE)
     steps, fault = draw_number("Steps", key=_STEPS, default=None, lowest=1, help=STEPS_HELP, container=right)
     st.caption(
-        "First a job makes the domain, then one trains the expert on it. Both can be cancelled on the page Jobs."
+        "One job makes the domain, one trains the expert on it, one scores it. All can be cancelled on the page Jobs."
     )
     if st.button(
         "Start both",

@@ -15,11 +15,13 @@ from sqlalchemy.orm import Session
 from engine.text.split_names import SPLITS
 from workbench.answers.posteriors import ClusteredDocument, TextChanges
 from workbench.errors import StorageError
+from workbench.kinds.data import MakeDomain
 from workbench.registry.clusters.clusterings import clustering_files, clustering_row
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import domains_of
 from workbench.registry.mixtures import members_of
-from workbench.schema.tables import Domain, Expert
+from workbench.schema.job_tables import Job
+from workbench.schema.tables import Corpus, Domain, Expert
 from workbench.store.storage import Storage
 
 if TYPE_CHECKING:
@@ -66,6 +68,31 @@ def map_points(session: Session, storage: Storage, name: str) -> MapPoints:
     points["source"] = documents.sources_N[numbers]
     points["x"], points["y"] = chart.coordinates_N2.T
     return MapPoints(len(numbers), int(chart.is_fitted_N.sum()), chart.seed, points.tobytes())
+
+
+@dataclass(frozen=True)
+class MapRegion:
+    """Areas of a map, each as corners, of which a domain was made, and the newest expert that was trained on it."""
+
+    domain: str
+    expert: str | None
+    areas: list[list[tuple[float, float]]]
+
+
+def map_regions(session: Session, name: str) -> list[MapRegion]:
+    """The regions of a clustering's map, by the name of their domain."""
+    query = (
+        select(Domain.name, Expert.name, Job.spec)
+        .join(Corpus, Domain.corpus_id == Corpus.id)
+        .join(Job, Corpus.job_id == Job.id)
+        .outerjoin(Expert, Expert.domain_id == Domain.id)
+        .order_by(Domain.name, Expert.created_at)
+    )
+    regions = {}
+    for domain, expert, stored in session.execute(query).tuples():
+        if stored.get("clustering") == name and stored.get("areas"):
+            regions[domain] = MapRegion(domain, expert, MakeDomain.model_validate(stored).corners)
+    return list(regions.values())
 
 
 def get_document(session: Session, storage: Storage, name: str, document: int | str) -> ClusteredDocument:

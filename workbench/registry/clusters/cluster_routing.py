@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from engine.clusters.config import is_term
 from engine.errors import MixtureError
 from engine.loading.plan import Route
 from engine.mixing.gate_type import ClusteringGateConfig, GateConfig, gate_type
@@ -141,7 +142,7 @@ def describe_clusters(session: Session, gate: GateConfig) -> dict[int, ClusterLa
     if not isinstance(gate, ClusteringGateConfig):
         return {}
     rows = select(Cluster.number, Cluster.name, Cluster.terms).where(Cluster.clustering_id == gate.clustering)
-    return {number: ClusterLabel(name, tuple(terms)) for number, name, terms in session.execute(rows)}
+    return {number: ClusterLabel(name, tuple(filter(is_term, terms))) for number, name, terms in session.execute(rows)}
 
 
 def distances_key(

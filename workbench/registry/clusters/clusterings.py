@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
+from engine.clusters.config import is_term
 from engine.files import ArtifactRef
 from workbench.answers.cards import ClusterCard, ClusteringCard
 from workbench.errors import BadSpecError, JobError, NotFoundError
@@ -191,7 +192,7 @@ def _clusters(before: dict[int, Cluster], facts: Sequence[ClusterFacts]) -> list
 
 def _name_after(terms: Sequence[str], number: int, taken: set[str]) -> str:
     """A name of the first terms; with the number if it is taken or there are no terms."""
-    name = plain(" ".join(term.strip("#") for term in terms[:NAMED_AFTER])).replace(",", "")[:_LONGEST].strip()
+    name = plain(" ".join(terms[:NAMED_AFTER])).replace(",", "")[:_LONGEST].strip()
     if name and name not in taken and not name.isdecimal():
         return name
     return free_name(f"{name} #{number}".strip(), ".", taken)
@@ -283,7 +284,8 @@ def _card(session: Session, row: Clustering) -> ClusteringCard:
         clusters=[
             ClusterCard.from_fields(
                 cluster,
-                terms=[shorten(term, LONGEST_TERM) for term in cluster.terms],  # an earlier version stored them uncut
+                # earlier versions stored them uncut, and with placeholders
+                terms=[shorten(term, LONGEST_TERM) for term in cluster.terms if is_term(term)],
                 domain=cluster.domain.name if cluster.domain else None,
                 experts=trained.get(cluster.domain_id or "", []),
             )
