@@ -10,10 +10,22 @@ BACKBONE = "backbone"  # what it is called next to the parts of an expert, none 
 
 
 @dataclass(frozen=True, slots=True)
+class OverallProgress:
+    """How far work of several phases is: the share of its expected time, and the seconds left with their range."""
+
+    share: float
+    seconds_left: float
+    soonest: float
+    latest: float
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """`done` of `total` units so far; `total` is None while it is unknown.
 
-    Preparations (`is_first`) do not count for the total progress.
+    Preparations (`is_first`) do not count for the total progress. Of work with several phases, `phase` names the one
+    that the units are of, and `overall` says how far all of them are together. `is_estimated`: by the clock only.
+    `share` is that of a full job's work which was done since the event before: a probe does less.
     """
 
     done: float
@@ -21,6 +33,10 @@ class Progress:
     unit: str
     note: str = ""
     is_first: bool = False
+    phase: str = ""
+    overall: OverallProgress | None = None
+    is_estimated: bool = False
+    share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -42,18 +43,28 @@ def _score_group(group: Group, text: EvalSample) -> Iterator[tuple[str, Tensor]]
 
 
 def find_nearest(
-    models: Models, keys: Sequence[str], sample: Tokens, block_size: int, num_blocks: int = PAPER_BLOCKS
+    models: Models,
+    keys: Sequence[str],
+    sample: Tokens,
+    block_size: int,
+    num_blocks: int = PAPER_BLOCKS,
+    most_blocks: int | None = None,
 ) -> Iterator[Progress | Nearest]:
     """Yields progress while each expert scores the sample, then one Nearest.
 
     The posterior starts from a uniform prior in every block; `sample` must have at least one block. One base is in
-    memory at a time if its group loads it on demand.
+    memory at a time if its group loads it on demand. Of `num_blocks` a probe scores at most `most_blocks`.
     """
-    text = EvalSample.of_blocks(sample, block_size, num_blocks)
+    text = EvalSample.of_blocks(sample, block_size, min(num_blocks, most_blocks or num_blocks))
+    share = len(text.starts_N) / min(num_blocks, sample.num_blocks(block_size))
+    progress = partial(Progress, total=len(keys), unit="experts", note="looking for the nearest parent", is_first=True)
     scores: dict[str, Tensor] = {}
-    for key, scores_X in score_each(as_ensemble(models, keys), text):
-        scores[key] = scores_X.view(-1, block_size)
-        yield Progress(len(scores), len(keys), "experts", "looking for the nearest parent", is_first=True)
+    for group in as_ensemble(models, keys).groups:
+        group.model()  # so that loading it is not part of the scoring
+        yield progress(len(scores))
+        for key, scores_X in _score_group(group, text):
+            scores[key] = scores_X.view(-1, block_size)
+            yield progress(len(scores), share=share)
     scores_ENT = torch.stack([scores[key] for key in keys])
     posterior_E = end_of_block_posteriors(PosteriorGate([1.0] * len(keys)), scores_ENT).mean(1)
     shares = dict(zip(keys, posterior_E.tolist(), strict=True))

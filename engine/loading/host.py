@@ -222,6 +222,11 @@ class Host:
         """The ids that are read for a prompt, with those put before it. Loads no weights."""
         return encode_prompt(prompt, self._tokenizer(plan))[0]
 
+    def token_texts(self, plan: GenerationPlan, before: Sequence[int], ids: Sequence[int]) -> list[str]:
+        """The text of each of these tokens after those `before`, as `stream` gives it. Loads no weights."""
+        stream = self._tokenizer(plan).stream(before)
+        return [stream.push(id) for id in ids]
+
     def echo(self, plan: GenerationPlan, prompt: Prompt, num_candidates: int = 0) -> Echo:
         """Scores a prompt: its tokens, with the mixture's log-probability of each (nats) and the most probable ones."""
         models, tokenizer = self._models(plan), self._tokenizer(plan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,6 +76,11 @@ class GenerationPlan:
         """The cluster of each expert; None if an expert has none, so that distances cannot weigh them."""
         known = tuple(number for number in self.route.clusters if number is not None) if self.route else ()
         return known if self.route and len(known) == len(self.route.clusters) else None
+
+    def of_experts(self, places: Sequence[int]) -> GenerationPlan:
+        """The plan of only the experts in these places; their weights keep their proportions."""
+        route = self.route and replace(self.route, clusters=tuple(self.route.clusters[place] for place in places))
+        return replace(self, experts=tuple(self.experts[place] for place in places), route=route)
 
     def by_base(self) -> dict[ArtifactRef, list[PlannedExpert]]:
         """The experts of each base."""

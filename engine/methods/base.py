@@ -110,6 +110,11 @@ class Method:
             known = ", ".join(asdict(self.config()))
             raise EngineError(f"Wrong options of the method {self.name}: {error}.", f"It takes: {known}.") from None
 
+    def starts_as_seed(self, config: Any) -> bool:
+        """Whether a new expert with these settings computes what its seed model does until its first update."""
+        del config
+        return False
+
     def opens(self, card: Mapping[str, Any], base: Path) -> bool:
         """Whether an expert with this card, on the base in this folder, is one of this method."""
         del base

@@ -190,8 +190,6 @@ def _write_tokenizer(header: GgufHeader, own: Path, folder: Path) -> Iterator[st
     tokenizer.save_pretrained(folder)
     if fields.get("ggml.model") == "llama" and header.architecture.startswith("gemma"):
         merge_longest_runs_first(folder / "tokenizer.json")
-    if not fields.get("chat_template"):
-        yield "The file has no chat template: for conversations give one with --chat-template."
     if others := sorted(name for name in fields if name.startswith("chat_template.")):
         yield f"Left out: the further chat templates {', '.join(short(name.split('.', 1)[1]) for name in others)}."
 

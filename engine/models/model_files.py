@@ -13,6 +13,7 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -238,7 +239,7 @@ class Weights:
     def num_layers(self) -> int:
         return len({match[1] for match in map(_LAYER.search, self.tensors) if match})
 
-    @property
+    @cached_property
     def dtype(self) -> torch.dtype:
         """The type to load the model in: that of most numbers; float32 for those in double precision."""
         sizes = Counter[torch.dtype]()

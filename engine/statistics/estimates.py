@@ -117,6 +117,25 @@ def student_mean(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
+def perplexity_bounds(losses_X: Floats, counted_X: NDArray[Any], block_size: int) -> tuple[float, float] | None:
+    """Student's interval of a perplexity over the blocks of its text; None of fewer than two blocks.
+
+    The mean loss is a ratio of sums over blocks, since blocks differ in the tokens that count (Cochran, 1977, §6.4).
+    """
+    starts = np.arange(0, len(losses_X), block_size)
+    totals_N = np.add.reduceat(losses_X * counted_X, starts)
+    tokens_N = np.add.reduceat(counted_X.astype(np.float64), starts)
+    num_blocks, num_tokens = len(starts), tokens_N.sum()
+    if num_blocks < 2 or not num_tokens:
+        return None
+    mean = totals_N.sum() / num_tokens
+    deviations_N = totals_N - mean * tokens_N
+    variance = num_blocks / (num_blocks - 1) * float((deviations_N**2).sum()) / num_tokens**2
+    reach = half_width([Variance(float(variance), num_blocks - 1)])
+    low, high = Loss.number(np.array([mean - reach, mean + reach])).tolist()
+    return low, high
+
+
 @dataclass(frozen=True)
 class MeasuredText:
     """What was measured of a system on a text, by block: its total, its tokens, and which document it begins in."""

@@ -231,6 +231,9 @@ class Reporter:
             messages, self._messages = tuple(self._messages), []
         if latest is None:
             return JobUpdate(metrics=metrics, messages=messages)
+        if isinstance(latest, Progress) and (overall := latest.overall):
+            eta = TimeLeft(overall.seconds_left, overall.soonest, overall.latest)
+            return JobUpdate(min(overall.share, ALMOST), sentence(latest), eta, metrics, messages)
         total: float | None
         if isinstance(latest, Step):
             done, total, phase = float(latest.step), latest.num_steps, "steps"

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from sqlalchemy.orm import Session
 
@@ -95,6 +95,8 @@ class Work:
 
     claim: JobClaim
     settings: Settings
+
+    most_blocks: ClassVar[int | None] = None  # of held-out text that a search of the parent scores; a probe has a limit
 
     @property
     def job_id(self) -> str:

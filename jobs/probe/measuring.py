@@ -12,12 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import torch
 
 from engine.device import choose_device
-from engine.events import Evaluated, Event, Requirements, Saved, Saving, Step, TrainingFinished
+from engine.events import Evaluated, Event, Progress, Requirements, Saved, Saving, Step, TrainingFinished
 from engine.files import ArtifactRef, folder_size
 from engine.statistics.estimates import student_mean
 from engine.text.tokenizer import Tokenizer, load_tokenizer
@@ -57,6 +57,8 @@ class ProbeWork(Work):
     """The work of a job without a row: nothing of it reaches the registry."""
 
     root: Path = Path()  # the temporary folder
+
+    most_blocks: ClassVar[int | None] = 16  # two batches, so that two cores have work
 
     @cached_property
     def folder(self) -> Path:
@@ -111,7 +113,8 @@ class Stopwatch:
             case Saving():
                 pass
             case _:
-                self._seconds["end" if self._steps else "start"].append(seconds)
+                full = seconds / event.share if isinstance(event, Progress) else seconds
+                self._seconds["end" if self._steps else "start"].append(full)
 
     def finish(self) -> None:
         """Adds the time after the last event."""

@@ -69,6 +69,19 @@ def submit(
     return job_id
 
 
+def submit_with_follow_up(spec: Spec, *, settings: Settings | None = None) -> str:
+    """Submits a job and, if it is a training, the one that scores what it has made; returns the id of the first."""
+    job_id = submit(spec, settings=settings)
+    submit_follow_up(spec, job_id, settings=settings)
+    return job_id
+
+
+def submit_follow_up(spec: Spec, job_id: str, *, priority: int = 0, settings: Settings | None = None) -> str | None:
+    """Submits the job that scores what a submitted training makes; returns its id, None for jobs without one."""
+    follow_up = kind_of(spec).follow_up(spec)
+    return submit(follow_up, after=[job_id], priority=priority, settings=settings) if follow_up else None
+
+
 def _create(session: Session, spec: Spec | dict[str, Any], **options: Any) -> tuple[str, Spec]:
     """The id of a new job, and its spec after all checks. Raises BadSpecError."""
     if not isinstance(spec, Spec | dict):

@@ -153,7 +153,7 @@ def test_complaints_speak_of_the_spec_and_not_of_the_program() -> None:
     with pytest.raises(BadSpecError) as refused:
         parse_spec(job_spec)
     assert sorted(refused.value.complaints)[:2] == [
-        "domains: give at least 1, not none.",
+        "domains: must have at least 1 entry, not 0.",
         "seed_model: is missing.",
     ]
     assert "must be a whole number, not 'many'" in " ".join(refused.value.complaints)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from pydantic import Field
 from sqlalchemy import func, select
@@ -22,6 +22,8 @@ from workbench.answers.cards import EvaluationCard
 from workbench.errors import BadSpecError
 from workbench.registry.experts import expert_row
 from workbench.registry.mixtures import mixture_row
+from workbench.schema.job_states import UNFINISHED
+from workbench.schema.job_tables import Job
 from workbench.schema.tables import Artifact, Domain, Evaluation, Expert
 
 USUAL_BLOCK, USUAL_TOKENS = 256, 20_000  # of a mixture that tells neither by its scores nor by its training
@@ -53,6 +55,11 @@ class PerplexityTable(Answer):
     specialization: Cells = Field(
         description="Ratio to the perplexity of the domain's own expert; above 1 where an expert is worse than that."
     )
+
+    def texts(self) -> list[DomainMeasure]:
+        """Each domain with its measure."""
+        pairs = zip(self.domains, self.measures, strict=True)
+        return [DomainMeasure(domain=domain, **measure.model_dump()) for domain, measure in pairs]
 
 
 def register_evaluation(
@@ -124,18 +131,28 @@ def measure_for(
     """The block size and the most tokens of a domain to score a mixture with; what is given stands.
 
     The rest is that of its stored scores as they are shown, so that new ones can be compared with them; without any,
-    the block size is that of its experts' training.
+    that of an unfinished job that scores it; without one, the block size is that of its experts' training.
     """
     experts = _experts(session, mixture)
     rows = session.scalars(
         select(Evaluation).where(Evaluation.expert_id.in_([expert.id for expert in experts]), Evaluation.split == split)
     ).all()
     shown = _comparable(rows, experts)
+    if not shown and (measure := _measure_of_a_job(session, mixture, split)):
+        return block_size or measure[0], max_tokens or measure[1]
     trained = [expert.config["block_size"] for expert in experts if "block_size" in expert.config]
     sizes = [row.block_size for row in shown] or trained or [USUAL_BLOCK]
     usual = Counter(sizes).most_common(1)[0][0]
     most = max((row.num_tokens for row in shown if row.block_size == usual), default=USUAL_TOKENS)
     return block_size or usual, max_tokens or most
+
+
+def _measure_of_a_job(session: Session, mixture: str, split: HeldOutSplit) -> tuple[int, int] | None:
+    for spec in session.scalars(select(Job.spec).where(Job.state.in_(UNFINISHED)).order_by(Job.created_at)):
+        measure = spec.get("block_size"), spec.get("max_tokens")
+        if spec.get("mixture") == mixture and spec.get("split", "test") == split and all(measure):
+            return measure
+    return None
 
 
 def is_scored(session: Session, mixture: str, split: HeldOutSplit, block_size: int) -> bool:
@@ -237,41 +254,45 @@ class TextMeasure(NamedTuple):
     num_tokens: int
     block_size: int
     tokenizer_sha256: str = ""
-    num_counted: int = 0  # tokens of answers, which depends on the rule of masks; 0 where all count
+    num_counted: int | None = None  # tokens of answers, which depends on the rule of masks; None where all count
+
+    def rank(self, num_experts: int) -> tuple[bool, int, int, int, str]:
+        """Whether it compares experts, how many of its tokens these have scored in all, its length and its blocks."""
+        counted = self.num_tokens if self.num_counted is None else self.num_counted
+        return num_experts > 1, num_experts * counted, self.num_tokens, self.block_size, self.tokenizer_sha256
 
 
 def comparable(
     rows: Iterable[Evaluation], tokenizers: Mapping[str, str] | None = None
 ) -> dict[str, dict[str, Evaluation]]:
-    """The scores of each domain (id) on one text, by expert (id): the text that most experts were scored on.
+    """The scores of each domain (id) on one text, by expert (id): the one with most scored tokens in all experts.
 
-    `tokenizers` are those of the experts by their ids; not needed where all have one, as in a mixture. Of texts that
-    as many were scored on it is the longest, and of as long ones that with the longest blocks.
+    So neither a quick evaluation of all nor a new expert without scores changes the text. One that a single expert has
+    is taken only where no text has two.
+    `tokenizers` are those of the experts by their ids; not needed where all have one, as in a mixture.
     """
     texts: dict[str, dict[TextMeasure, dict[str, Evaluation]]] = {}
     for row in rows:
         of_domain = texts.setdefault(row.domain_id, {})
-        text = TextMeasure(
-            row.num_tokens, row.block_size, (tokenizers or {}).get(row.expert_id, ""), row.num_counted or 0
-        )
+        text = TextMeasure(row.num_tokens, row.block_size, (tokenizers or {}).get(row.expert_id, ""), row.num_counted)
         of_domain.setdefault(text, {})[row.expert_id] = row
-    return {
-        domain_id: of_domain[max(of_domain, key=lambda text: (len(of_domain[text]), text))]
-        for domain_id, of_domain in texts.items()
-    }
+    return {domain_id: of_domain[most_scored_text(of_domain)] for domain_id, of_domain in texts.items()}
 
 
-Measured = tuple[int, int]  # number of tokens, block size
+def most_scored_text(texts: Mapping[TextMeasure, Collection[Any]]) -> TextMeasure:
+    """Of texts with the scores of each the one with most scored tokens in all."""
+    return max(texts, key=lambda text: text.rank(len(texts[text])))
 
 
 def in_domain_scores(session: Session, split: HeldOutSplit) -> dict[str, EvaluationCard]:
-    """By expert, its score on its own domain's text of a split: the one that most experts share, or its longest."""
+    """By expert, its score on its own domain's text of a split: on the text that is compared, or its longest."""
     own = (Evaluation.expert_id == Expert.id) & (Evaluation.domain_id == Expert.domain_id)
-    statement = select(Evaluation, Expert.name, Domain.name).join(Expert, own).join(Domain)
-    shared, scores = _most_shared(session, split), dict[str, EvaluationCard]()
+    statement = select(Evaluation, Expert.name, Domain.name, Expert.tokenizer_sha256).join(Expert, own).join(Domain)
+    shown, scores = _texts_shown(session, split), dict[str, EvaluationCard]()
     ranks = dict[str, tuple[bool, int, int]]()
-    for row, expert, domain in session.execute(statement.where(Evaluation.split == split)).tuples():
-        rank = (shared[row.domain_id] == (row.num_tokens, row.block_size), row.num_tokens, row.block_size)
+    for row, expert, domain, tokenizer in session.execute(statement.where(Evaluation.split == split)).tuples():
+        text = TextMeasure(row.num_tokens, row.block_size, tokenizer, row.num_counted)
+        rank = (shown[row.domain_id] == text, row.num_tokens, row.block_size)
         if expert not in scores or rank > ranks[expert]:
             scores[expert], ranks[expert] = _card(row, expert, domain), rank
     return scores
@@ -287,11 +308,13 @@ def scored_domains(session: Session) -> Mapping[str, Mapping[str, int]]:
     return counts
 
 
-def _most_shared(session: Session, split: HeldOutSplit) -> dict[str, Measured]:
-    """By domain id the text that most experts were scored on, and of these the longest (as `comparable` chooses)."""
-    measure = (Evaluation.domain_id, Evaluation.num_tokens, Evaluation.block_size)
-    counted = select(*measure, func.count()).where(Evaluation.split == split)
-    best: dict[str, tuple[int, Measured]] = {}
-    for domain, tokens, block, count in session.execute(counted.group_by(*measure)).tuples():
-        best[domain] = max(best.get(domain, (0, (0, 0))), (count, (tokens, block)))
-    return {domain: measured for domain, (_, measured) in best.items()}
+def _texts_shown(session: Session, split: HeldOutSplit) -> dict[str, TextMeasure]:
+    """By domain id the text that `comparable` chooses of all experts."""
+    measure = (Evaluation.num_tokens, Evaluation.block_size, Expert.tokenizer_sha256, Evaluation.num_counted)
+    counted = select(Evaluation.domain_id, func.count(), *measure).join(Expert, Evaluation.expert_id == Expert.id)
+    grouped = counted.where(Evaluation.split == split).group_by(Evaluation.domain_id, *measure)
+    best: dict[str, tuple[int, TextMeasure]] = {}
+    for domain, count, num_tokens, block_size, tokenizer, num_counted in session.execute(grouped).tuples():
+        new = count, TextMeasure(num_tokens, block_size, tokenizer, num_counted)
+        best[domain] = max(best.get(domain, new), new, key=lambda one: one[1].rank(one[0]))
+    return {domain: text for domain, (_, text) in best.items()}

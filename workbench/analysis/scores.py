@@ -5,7 +5,8 @@ Shapes: E experts, X scored tokens of a domain's split, N documents of a cluster
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
-from engine.errors import ScoresError
+from engine.errors import ScoresError, first_of
 from engine.files import ArtifactRef
 from engine.loading.plan import GenerationPlan, gate_of
 from engine.text.split_names import HELD_OUT_SPLITS, HeldOutSplit
@@ -49,15 +50,88 @@ def scored_domains(
 ) -> dict[str, list[Evaluation]]:
     """Domains on which every planned expert was scored on the same tokens, with the scores in the plan's order.
 
-    The tokens are those that most members of the model were scored on, whether they take part or not: a toggle must
-    not change the text that is compared. A block size, and a most number of tokens, narrow the choice.
+    Of several such texts it is the one with most scored tokens in all members. A block size, and a most number of
+    tokens, narrow the choice.
     """
+    ids = [expert.id for expert in planned.experts]
     sets = _sets(session, planned, split, block_size, max_tokens)
+    complete = {measure: by_expert for measure, by_expert in sets.items() if by_expert.keys() >= set(ids)}
+    return {name: [rows[id] for id in ids] for name, rows in _by_domain(complete).items() if rows.keys() >= set(ids)}
+
+
+@dataclass(frozen=True)
+class ScoredText:
+    """The scored text of a domain, with the plan of the experts that have it and their scores in its order."""
+
+    domain: str
+    planned: GenerationPlan
+    evaluations: list[Evaluation]
+    without: tuple[str, ...]  # experts that take part and are not scored on this text
+
+
+def scored_texts(session: Session, planned: GenerationPlan, split: HeldOutSplit) -> list[ScoredText]:
+    """The text of each domain that a mixture is measured on; experts that are not scored on it are left out by name.
+
+    It is the one with most scored tokens in all members, whether they take part or not: neither a toggle nor an expert
+    without scores changes the text that is compared. A domain without scores of any planned expert is left out, and,
+    unless all are, one that `without_distances` names.
+    """
+    texts = _scored_texts(session, planned, split)
+    names = _without_distances(session, planned, texts)
+    return [text for text in texts if text.domain not in names] if len(names) < len(texts) else texts
+
+
+def without_distances(session: Session, planned: GenerationPlan, split: HeldOutSplit) -> list[str]:
+    """Scored domains whose text's distances to the clusters of the plan's gate are not measured."""
+    return _without_distances(session, planned, _scored_texts(session, planned, split)) if planned.route else []
+
+
+def _without_distances(session: Session, planned: GenerationPlan, texts: Sequence[ScoredText]) -> list[str]:
+    if planned.route is None:
+        return []
+    keys = [key_of(planned.route, text.evaluations[0], planned.tokenizer_sha256) for text in texts]
+    artifacts = find_distances(session, keys)
+    return [text.domain for text, artifact in zip(texts, artifacts, strict=True) if artifact is None]
+
+
+def _scored_texts(session: Session, planned: GenerationPlan, split: HeldOutSplit) -> list[ScoredText]:
+    texts = []
+    for domain, by_expert in _by_domain(_sets(session, planned, split)).items():
+        places = [place for place, expert in enumerate(planned.experts) if expert.id in by_expert]
+        without = tuple(expert.name for expert in planned.experts if expert.id not in by_expert)
+        if places:
+            of_scored = planned.of_experts(places) if without else planned
+            texts.append(ScoredText(domain, of_scored, [by_expert[one.id] for one in of_scored.experts], without))
+    return texts
+
+
+def most_scored(
+    session: Session, planned: GenerationPlan, split: HeldOutSplit
+) -> tuple[GenerationPlan, list[ScoredText], list[str]]:
+    """The plan of the experts with most scored tokens in all, the texts all of these have, and who is left out."""
+    texts = scored_texts(session, planned, split)
+
+    def texts_of(names: frozenset[str]) -> list[ScoredText]:
+        return [text for text in texts if names.isdisjoint(text.without)]
+
+    everybody = frozenset(expert.name for expert in planned.experts)
+    choices = dict.fromkeys([everybody, *(everybody.difference(text.without) for text in texts)])
+    best = max(choices, key=lambda names: len(names) * sum(text.evaluations[0].num_tokens for text in texts_of(names)))
+    chosen = planned.of_experts([place for place, expert in enumerate(planned.experts) if expert.name in best])
+    ids = [expert.id for expert in chosen.experts]
+    narrowed = []
+    for text in texts_of(best):
+        by_expert = {row.expert_id: row for row in text.evaluations}
+        narrowed.append(replace(text, planned=chosen, evaluations=[by_expert[id] for id in ids]))
+    return chosen, narrowed, [expert.name for expert in planned.experts if expert.name not in best]
+
+
+def _by_domain(sets: Mapping[Measure, dict[str, Evaluation]]) -> dict[str, dict[str, Evaluation]]:
+    """The scores of each domain, by name in order, on the text with most scored tokens; by expert (id)."""
     names = {row.domain_id: measure[0] for measure, by_expert in sets.items() for row in by_expert.values()}
     rows = [row for by_expert in sets.values() for row in by_expert.values()]
-    common = {names[domain_id]: by_expert for domain_id, by_expert in comparable(rows).items()}
-    ids = [expert.id for expert in planned.experts]
-    return {name: [rows[id] for id in ids] for name, rows in sorted(common.items()) if all(id in rows for id in ids)}
+    shown = {names[domain_id]: by_expert for domain_id, by_expert in comparable(rows).items()}
+    return dict(sorted(shown.items()))
 
 
 def scored_sets(session: Session, planned: GenerationPlan, split: HeldOutSplit) -> dict[Measure, list[Evaluation]]:
@@ -103,8 +177,12 @@ def shared_scores(
 
     It holds at least `num_blocks` full blocks, of `block_size` if given.
     """
-    by_expert = most_shared_scores(session, experts, domain_id, split, block_size, num_blocks)
-    return by_expert if len(by_expert) == len(experts) else None
+    ids = {expert.id for expert in experts}
+    texts: dict[tuple[int, int, int | None], list[Evaluation]] = {}
+    for row in _usable(session, ids, domain_id, split, block_size, num_blocks):
+        texts.setdefault((row.num_tokens, row.block_size, row.num_counted), []).append(row)
+    complete = [row for rows in texts.values() if len(rows) == len(ids) for row in rows]
+    return comparable(complete).get(domain_id)
 
 
 def most_shared_scores(
@@ -115,17 +193,22 @@ def most_shared_scores(
     block_size: int | None = None,
     num_blocks: int = 0,
 ) -> dict[str, Evaluation]:
-    """The measure that most of these experts share, as `shared_scores` gives it; empty where none is scored."""
-    ids = [expert.id for expert in experts]
+    """The scores of these experts on the text with most scored tokens in all; empty where none is scored."""
+    ids = {expert.id for expert in experts}
+    return comparable(_usable(session, ids, domain_id, split, block_size, num_blocks)).get(domain_id, {})
+
+
+def _usable(
+    session: Session, ids: Collection[str], domain_id: str, split: str, block_size: int | None, num_blocks: int
+) -> list[Evaluation]:
     rows = select(Evaluation).where(
         Evaluation.expert_id.in_(ids), Evaluation.domain_id == domain_id, Evaluation.split == split
     )
-    usable = [
+    return [
         row
         for row in session.scalars(rows)
         if block_size in (None, row.block_size) and row.num_tokens // row.block_size >= num_blocks
     ]
-    return comparable(usable).get(domain_id, {})
 
 
 def load_scores(storage: Storage, evaluations: Sequence[Evaluation]) -> tuple[Tensor, int]:
@@ -237,6 +320,14 @@ def _require_same_text(distances: ArtifactRef, scores: ArtifactRef) -> None:
 def _checked_folder(kept: ArtifactRef) -> Path:
     kept.check()
     return kept.folder
+
+
+def describe_unscored(session: Session, names: Mapping[str, str], domains: Collection[str], split: str) -> str:
+    """Who keeps some domains from being scored under all experts (names by id): those without any score of them."""
+    rows = select(Evaluation.expert_id).join(Evaluation.domain).where(Evaluation.split == split)
+    scored = set(session.scalars(rows.where(Domain.name.in_(domains), Evaluation.expert_id.in_(names)).distinct()))
+    unscored = [f"“{name}”" for id, name in names.items() if id not in scored]
+    return f" Without scores: {first_of(unscored)}." if scored and unscored else ""
 
 
 def experts_with_scores(session: Session, domains: list[str]) -> list[str]:

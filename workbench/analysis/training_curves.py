@@ -12,13 +12,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.events import BACKBONE
-from engine.methods.registry import method_of
+from engine.methods.registry import get_method, method_of
 from workbench.answers.base import Answer
 from workbench.answers.cards import JobCard, MetricPoint
 from workbench.errors import WorkbenchError
 from workbench.job_records.jobs import get_job, metrics, newest_event
 from workbench.job_records.preconditions import creates
 from workbench.kinds.kind import parse_spec
+from workbench.kinds.training.method_settings import MethodSettings
 from workbench.registry.experts import domains_of
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.seeds import seed_row
@@ -201,19 +202,23 @@ _SAME = ("block_size", "evaluation_blocks", "separate_conversations")  # setting
 class TrainingBaseline:
     """The held-out losses (nats per token) of another training by domain, or why there are none."""
 
-    name: str = ""  # of the expert, with what it is to this training
+    name: str = ""  # of the expert or seed, with what it is to this training
     points: tuple[MetricPoint, ...] = ()  # each named by its domain
     why_not: str = ""
+    is_seed: bool = False  # its loss is one number for each domain, not a curve
 
 
 def training_baseline(session: Session, job: JobCard) -> TrainingBaseline:
     """The curve of the parent on the domains of this training; without one, that of a dense model.
 
-    Only curves of the same text in the same blocks are comparable. Empty for a job that trains nothing.
+    Of a training that starts as its seed it is the seed's loss, measured before the first update. Only curves of the
+    same text in the same blocks are comparable. Empty for a job that trains nothing.
     """
     training = _training(job.spec)
     if training is None:
         return TrainingBaseline()
+    if points := _seed_losses(session, job, training[0]):
+        return TrainingBaseline(f"seed {job.spec['seed_model']}", tuple(points), is_seed=True)
     parent = _parent(session, job)
     reasons = []
     for words, expert in [*([("parent", parent)] if parent else []), *_dense_models(session, job)]:
@@ -225,6 +230,20 @@ def training_baseline(session: Session, job: JobCard) -> TrainingBaseline:
     if "mixture" in job.spec and job.spec.get("parent") is None and job.state in ACTIVE:
         why_not = "The parent is chosen when the training starts."
     return TrainingBaseline(why_not=reasons[0] if reasons else why_not)
+
+
+def _seed_losses(session: Session, job: JobCard, domains: Sequence[str]) -> list[MetricPoint]:
+    """The losses at step 0, at every evaluated step, of a training that starts as its seed; else nothing."""
+    spec = parse_spec(job.spec)
+    if not isinstance(spec, MethodSettings) or not get_method(spec.method).starts_as_seed(spec.method_config):
+        return []
+    curves = {name: metrics(session, job.id, f"{_PREFIX}{name}") for name in (*domains, *getattr(spec, "retain", ()))}
+    return [
+        MetricPoint(name=name, step=point.step, value=curve[0].value)
+        for name, curve in curves.items()
+        for point in curve
+        if curve[0].step == 0
+    ]
 
 
 def _training(spec: dict[str, Any]) -> tuple[list[str], Any] | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from engine.config import MOST_SEED, MOST_TOKENS, PAPER_BLOCKS, PAPER_NEWEST_WEIGHT, Evidence, Normalise, TaskRouting
 from engine.text.split_names import HeldOutSplit
 from workbench.formatting.number_format import listed, pluralize
-from workbench.kinds.kind import Kind, Result, ResultLink, expert_link, named, no_path, nothing
+from workbench.kinds.kind import CHAT_LINK, Kind, Result, ResultLink, expert_link, named, no_path, nothing
 from workbench.specs.base import GPU_SHARE, ExpertName, LocalPath, Name, Spec
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 BlockSize = Annotated[
     int | None,
@@ -57,6 +60,34 @@ def _scores_sentence(result: Result) -> str:
     return str(result.get("sentence") or f"{made} {result.get('calibration', '')}".strip())
 
 
+def _advice(session: Session, spec: Evaluate) -> list[str]:
+    """That less text would be scored than is already: its numbers are not the ones that are shown."""
+    from sqlalchemy import func, select  # here, since a spec is read without the registry
+
+    from workbench.schema.names import find_row
+    from workbench.schema.tables import Domain, Evaluation, Mixture
+
+    mixture = find_row(session, Mixture, spec.mixture)
+    if mixture is None or spec.max_tokens is None:
+        return []
+    longest = select(Domain.name, func.max(Evaluation.num_tokens)).join(Evaluation, Evaluation.domain_id == Domain.id)
+    more = longest.where(
+        Evaluation.expert_id.in_([member.expert_id for member in mixture.members]),
+        Evaluation.split == spec.split,
+        Evaluation.num_tokens > spec.max_tokens,
+    )
+    if spec.domains:
+        more = more.where(Domain.name.in_(spec.domains))
+    stored = dict(session.execute(more.group_by(Domain.name).order_by(Domain.name)).tuples().all())
+    if not stored:
+        return []
+    return [
+        f"{spec.max_tokens:,} tokens are less text than is scored already: {max(stored.values()):,} on "
+        f"{listed(list(stored), 3)}. The scores of more text stay the ones that are shown. Leave Max tokens "
+        "(--max-tokens) empty to score as much."
+    ]
+
+
 EVALUATE = Kind(
     spec=Evaluate,
     title="Evaluate",
@@ -68,6 +99,7 @@ EVALUATE = Kind(
         *named("domain", *spec.domains),
     ],
     reads=no_path,
+    advice=_advice,
     empty_means_all_domains=True,
     uses_gpu=True,
     command="evaluate run MIXTURE",
@@ -189,7 +221,7 @@ CERTIFY_ADDITION = Kind(
     reads=no_path,
     uses_gpu=True,
     command="expert certify EXPERT",
-    link=expert_link("See the certificate"),
+    link=expert_link("See the certificate", CHAT_LINK),
 )
 
 

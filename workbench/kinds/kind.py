@@ -16,7 +16,8 @@ from pydantic_core import ErrorDetails
 
 from engine.plugins import find_plugins, missing_package
 from workbench.errors import BadSpecError, Complaint
-from workbench.specs.base import RegistryObject, Sane, Spec, What
+from workbench.formatting.number_format import pluralize
+from workbench.specs.base import SEED, RegistryObject, Sane, Spec, What
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -47,9 +48,19 @@ def stored_sentence(result: Result) -> str:
     return f"{', '.join(values)}." if values else ""
 
 
-def expert_link(label: str) -> ResultLink:
+def expert_link(label: str, beside: ResultLink | None = None) -> ResultLink:
     """A link to the expert that a result names."""
-    return ResultLink("experts", label, lambda result: {"experts.chosen": [result["expert"]]})
+    return ResultLink("experts", label, lambda result: {"experts.chosen": [result["expert"]]}, beside)
+
+
+def _side_by_side(result: Result) -> dict[str, Any]:
+    seed = f"{SEED}{result['seed']}" if result.get("seed") else ""
+    names = [name for name in (seed, result.get("mixture"), result.get("expert")) if name]
+    return {**dict(zip(("left", "right"), names, strict=False)), "format": "chat"}
+
+
+# The playground with the seed model and the mixture that a result names; the expert in the place of one that it lacks.
+CHAT_LINK = ResultLink("playground", "Chat with it", _side_by_side)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +92,7 @@ class Kind(Generic[SpecType]):
     leaves_backbone: bool = False  # whether its training changes nothing of the model beneath the experts
     probe: Callable[[SpecType], Probe[SpecType]] | None = None  # what of it is run to forecast its costs
     replayed: Callable[[SpecType], SpecType] | None = None  # of a training: the spec that makes the same weights again
+    follow_up: Callable[[SpecType], Spec | None] = lambda _: None  # the job that scores what its training has made
     command: str = ""  # that submits it, with the fields that go without a flag: `expert certify EXPERT`
     sentence: Callable[[Result], str] = stored_sentence  # what a result says
     link: ResultLink | None = None  # where a result is shown
@@ -254,7 +266,11 @@ def _complaint(details: ErrorDetails) -> str:
         case "missing":
             return "is missing"
         case "too_short":
-            return f"give at least {context['min_length']}, not {context['actual_length'] or 'none'}"
+            fewest = pluralize(context["min_length"], "entry", "entries")
+            return f"must have at least {fewest}, not {context['actual_length']}"
+        case "too_long":
+            most = pluralize(context["max_length"], "entry", "entries")
+            return f"must have at most {most}, not {context['actual_length']}"
         case "extra_forbidden" | "unexpected_keyword_argument":
             return "there is no such field"
         case "string_too_short":

@@ -18,7 +18,14 @@ from engine.loading.plan import GenerationPlan, gate_of
 from engine.methods.registry import method_of
 from engine.mixing.evidence import EvidenceRule, name_of_reading, rule_of
 from engine.mixing.gates.posterior import EvidenceConfig
-from workbench.analysis.scores import load_counted, load_distances, load_places, load_scores, scored_domains
+from workbench.analysis.scores import (
+    describe_unscored,
+    load_counted,
+    load_distances,
+    load_places,
+    load_scores,
+    scored_domains,
+)
 from workbench.answers.cards import MixtureCard
 from workbench.answers.posteriors import Change, EvidenceCalibration
 from workbench.formatting.shell_command import evaluate_command, shell_command
@@ -128,7 +135,8 @@ def _scores_by_domain(
         few = "None" if not scored else f"Only {len(scored)}"
         raise ScoresError(
             f"{few} of the {len(trained)} domains that trained “{planned.model}” have dev text that is "
-            "scored under every expert that takes part; calibrating needs two.",
+            "scored under every expert that takes part; calibrating needs two."
+            f"{describe_unscored(session, planned.names, trained, 'dev')}",
             f"Score it: {evaluate_command(planned.model, 'dev', '--calibrate')}.",
         )
     return homes, scored
@@ -173,9 +181,8 @@ def _text(
 
 def _gate(planned: GenerationPlan, rule: EvidenceRule, rows: Sequence[int]) -> Gate:
     assert isinstance(planned.gate, EvidenceConfig)
-    route = planned.route and replace(planned.route, clusters=tuple(planned.route.clusters[row] for row in rows))
-    experts, gate = tuple(planned.experts[row] for row in rows), replace(planned.gate, evidence=name_of_reading(rule))
-    return gate_of(replace(planned, experts=experts, gate=gate, route=route))
+    gate = replace(planned.gate, evidence=name_of_reading(rule))
+    return gate_of(replace(planned.of_experts(rows), gate=gate))
 
 
 EVIDENCE = "evidence"

@@ -11,10 +11,17 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.config import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
-from workbench.analysis.scores import load_counted, load_scores, mixed_perplexity, scored_domains
+from workbench.analysis.scores import (
+    load_counted,
+    load_scores,
+    mixed_perplexity,
+    most_scored,
+    scored_domains,
+    without_distances,
+)
 from workbench.answers.base import Answer
 from workbench.questions.posteriors import estimate_cached_prior
-from workbench.questions.question import Evidence, MixtureName, NewestWeight, Question, Split
+from workbench.questions.question import Evidence, LeftOut, MixtureName, NewestWeight, Question, Split, Unrouted
 from workbench.registry.experts import domains_of, expert_with_id
 from workbench.requests.planning import plan
 from workbench.schema.tables import Domain, Expert
@@ -67,6 +74,8 @@ class InferenceModeComparison(Answer):
     """Every domain's perplexity under each inference mode."""
 
     experts: list[str]
+    without: LeftOut = Field([])
+    unrouted: Unrouted = Field([])
     domains: list[InferenceModeDomain]
     averages: InferenceModeAverages
 
@@ -88,14 +97,16 @@ class InferenceModesRequest(Question[InferenceModeComparison]):
         """The cached prior of a domain is estimated on `num_blocks` blocks of its dev split."""
         from engine.analysis.inference_modes import compare_inference_modes as compare
 
-        planned = plan(session, storage, self.mixture)
+        saved = plan(session, storage, self.mixture)
+        planned, texts, without = most_scored(session, saved, self.split)
         homes = dict(session.execute(select(Expert.id, Domain.name).join(Expert.domain)).tuples().all())
         owners = [homes.get(expert.id) for expert in planned.experts]
         roles = dict(session.execute(select(Domain.name, Domain.role)).tuples().all())
         trained = {name for expert in planned.experts for name in domains_of(expert_with_id(session, expert.id))}
         held_out = scored_domains(session, planned, "dev")
         rows = []
-        for domain, evaluations in scored_domains(session, planned, self.split).items():
+        for text in texts:
+            domain, evaluations = text.domain, text.evaluations
             prior_E = estimate_cached_prior(storage, held_out.get(domain, ()), self.num_blocks, self.evidence)
             scores_EX, block_size = load_scores(storage, evaluations)
             own = owners.index(domain) if domain in owners else None
@@ -123,7 +134,11 @@ class InferenceModesRequest(Question[InferenceModeComparison]):
             novel=_averages([row for row in rows if not row.is_trained]),
         )
         return InferenceModeComparison(
-            experts=[expert.name for expert in planned.experts], domains=rows, averages=averages
+            experts=[expert.name for expert in planned.experts],
+            without=without,
+            unrouted=without_distances(session, saved, self.split),
+            domains=rows,
+            averages=averages,
         )
 
 

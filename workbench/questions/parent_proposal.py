@@ -9,7 +9,13 @@ from engine.config import PAPER_BLOCKS, adapting_rate
 from engine.errors import ScoresError
 from engine.methods.registry import method_of
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.scores import load_counted, load_scores, most_shared_scores, shared_scores
+from workbench.analysis.scores import (
+    describe_unscored,
+    load_counted,
+    load_scores,
+    most_shared_scores,
+    shared_scores,
+)
 from workbench.answers.base import Answer
 from workbench.formatting.shell_command import evaluate_command
 from workbench.questions.question import Question, Split
@@ -23,7 +29,9 @@ from workbench.store.storage import Storage
 def unscored_parents(session: Session, mixture: str, domain: str) -> tuple[list[str], int]:
     """The possible parents that `nearest_parent` lacks a score of, and how many are scored on one text."""
     possible = _possible(mixture_row(session, mixture))
-    scored = most_shared_scores(session, possible, domain_row(session, domain).id, "dev", num_blocks=1)
+    domain_id = domain_row(session, domain).id
+    scored = shared_scores(session, possible, domain_id, "dev", num_blocks=1)
+    scored = scored or most_shared_scores(session, possible, domain_id, "dev", num_blocks=1)
     return [one.name for one in possible if one.id not in scored], len(scored)
 
 
@@ -80,9 +88,10 @@ class NearestRequest(Question[ParentProposal]):
         domain_id = domain_row(session, self.domain).id
         scores = shared_scores(session, experts, domain_id, self.split, num_blocks=1)
         if scores is None:
+            names = {expert.id: expert.name for expert in experts}
             raise ScoresError(
                 f"The {self.split} text of “{self.domain}” is not scored under every expert of “{self.mixture}”, so no "
-                "parent can be proposed.",
+                f"parent can be proposed.{describe_unscored(session, names, [self.domain], self.split)}",
                 f"Score it: {score_line(self.mixture, self.domain, self.split)}. Or train without a parent: the job "
                 "scores the text.",
             )

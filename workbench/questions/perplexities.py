@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from pydantic import Field, model_validator
 from sqlalchemy.orm import Session
 
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.perplexity_tables import DomainMeasure, PerplexityTable, perplexity, perplexity_table
-from workbench.analysis.scores import mixed_perplexities, scored_domains
+from workbench.analysis.scores import ScoredText, mixed_perplexities, scored_texts, without_distances
 from workbench.answers.base import Answer
-from workbench.questions.question import MixtureName, Question, Split
+from workbench.questions.question import MixtureName, Question, Split, Unrouted
 from workbench.requests.body import MAX_NAMED, AnyGateChange, FieldError, Names, gate_changes
 from workbench.requests.planning import plan
 from workbench.specs.requests import MixtureRequest
@@ -33,6 +34,11 @@ class PerplexitiesRequest(Question[PerplexityTable]):
 class MixedDomain(DomainMeasure):
     """One domain under a mixture, and under each of its single experts."""
 
+    without: list[str] = Field(
+        default_factory=list,
+        description="Experts that take part and are not scored on this text: the number is of the mixture without "
+        "them.",
+    )
     perplexity: float
     best_expert: str
     perplexity_by_expert: dict[str, float]
@@ -43,6 +49,7 @@ class MixedScores(Answer):
 
     experts: list[str]
     domains: list[MixedDomain]
+    unrouted: Unrouted = Field([])
     seconds: float
 
 
@@ -87,23 +94,41 @@ def mix_scores(
     *,
     split: HeldOutSplit = "test",
 ) -> MixedScores:
-    """Every domain's perplexity under the mixture and under each single expert."""
+    """Every domain's perplexity under the mixture and under each single expert.
+
+    An expert that is not scored on a domain's text is left out there, by name; the others keep their proportions.
+    """
     started = time.perf_counter()
     planned = plan(session, storage, request)
-    names = [expert.name for expert in planned.experts]
-    scored = scored_domains(session, planned, split)
-    mixed = mixed_perplexities(session, storage, planned, list(scored.values()))
+    texts = scored_texts(session, planned, split)
+    mixed = _mixed(session, storage, texts)
     rows = []
-    for (domain, evaluations), of_mixture in zip(scored.items(), mixed, strict=True):
-        by_expert = dict(zip(names, map(perplexity, evaluations), strict=True))
+    for text in texts:
+        names = [expert.name for expert in text.planned.experts]
+        by_expert = dict(zip(names, map(perplexity, text.evaluations), strict=True))
         rows.append(
             MixedDomain(
-                domain=domain,
-                num_tokens=evaluations[0].num_tokens,
-                block_size=evaluations[0].block_size,
-                perplexity=of_mixture,
+                domain=text.domain,
+                num_tokens=text.evaluations[0].num_tokens,
+                block_size=text.evaluations[0].block_size,
+                without=list(text.without),
+                perplexity=mixed[text.domain],
                 best_expert=min(by_expert, key=by_expert.__getitem__),
                 perplexity_by_expert=by_expert,
             )
         )
-    return MixedScores(experts=names, domains=rows, seconds=time.perf_counter() - started)
+    names = [expert.name for expert in planned.experts]
+    unrouted = without_distances(session, planned, split)
+    return MixedScores(experts=names, domains=rows, unrouted=unrouted, seconds=time.perf_counter() - started)
+
+
+def _mixed(session: Session, storage: Storage, texts: Sequence[ScoredText]) -> dict[str, float]:
+    """The mixture's perplexity by domain; texts that the same experts are scored on are summed side by side."""
+    groups: dict[tuple[str, ...], list[ScoredText]] = {}
+    for text in texts:
+        groups.setdefault(text.without, []).append(text)
+    mixed: dict[str, float] = {}
+    for group in groups.values():
+        values = mixed_perplexities(session, storage, group[0].planned, [text.evaluations for text in group])
+        mixed.update(zip([text.domain for text in group], values, strict=True))
+    return mixed

@@ -13,11 +13,11 @@ from engine.config import PAPER_BLOCKS, PAPER_NEWEST_WEIGHT
 from engine.errors import ScoresError
 from engine.mixing.evidence import AnyEvidence
 from engine.text.split_names import HeldOutSplit
-from workbench.analysis.scores import load_scores, scored_domains
+from workbench.analysis.scores import describe_unscored, load_scores, most_scored, scored_domains
 from workbench.answers.base import Answer
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
 from workbench.formatting.shell_command import evaluate_command
-from workbench.questions.question import Evidence, MixtureName, NewestWeight, Question, Split
+from workbench.questions.question import Evidence, LeftOut, MixtureName, NewestWeight, Question, Split
 from workbench.registry.experts import domains_of, expert_with_id
 from workbench.requests.planning import plan
 from workbench.schema.tables import Domain, Evaluation, Expert
@@ -49,6 +49,7 @@ class PosteriorMap(Answer):
     """The posterior of each expert on every scored domain."""
 
     experts: list[str]
+    without: LeftOut = Field([])
     homes: list[str] = Field(description="The domain of each expert; empty if trained on several.")
     split: HeldOutSplit
     evidence: AnyEvidence
@@ -85,13 +86,14 @@ class PosteriorMapRequest(Question[PosteriorMap]):
         from engine.analysis.inference_modes import stable_after
         from engine.inference.scores import full_blocks
 
-        planned = plan(session, storage, self.mixture)
+        planned, texts, without = most_scored(session, plan(session, storage, self.mixture), self.split)
         roles = dict(session.execute(select(Domain.name, Domain.role)).tuples().all())
         trained = {name for expert in planned.experts for name in domains_of(expert_with_id(session, expert.id))}
         homes = dict(session.execute(select(Expert.id, Domain.name).join(Expert.domain)).tuples().all())
         rows, too_short = [], []
-        for domain, evaluations in scored_domains(session, planned, self.split).items():
-            scores_EX, block_size = load_scores(storage, evaluations)
+        for text in texts:
+            domain = text.domain
+            scores_EX, block_size = load_scores(storage, text.evaluations)
             blocks_ENT = full_blocks(scores_EX, block_size)[:, : self.num_blocks]
             if not blocks_ENT.shape[1]:
                 too_short.append(domain)
@@ -112,6 +114,7 @@ class PosteriorMapRequest(Question[PosteriorMap]):
         return PosteriorMap.from_fields(
             self,
             experts=[expert.name for expert in planned.experts],
+            without=without,
             homes=[homes.get(expert.id, "") for expert in planned.experts],
             domains=rows,
             too_short=too_short,
@@ -159,7 +162,8 @@ class PriorRequest(Question[EstimatedPrior]):
         evaluations = scored_domains(session, planned, self.split).get(self.domain)
         if evaluations is None:
             raise ScoresError(
-                f"The {self.split} text of “{self.domain}” is not scored under every expert of “{self.mixture}”.",
+                f"The {self.split} text of “{self.domain}” is not scored under every expert of “{self.mixture}”."
+                f"{describe_unscored(session, planned.names, [self.domain], self.split)}",
                 f"Score it: {evaluate_command(self.mixture, self.split)}.",
             )
         prior_E = _estimate(storage, evaluations, self.num_blocks, self.evidence)

@@ -37,6 +37,12 @@ Evidence = Annotated[AnyEvidence, Field(description=_HELP["evidence"])]
 NewestWeight = Annotated[float, Field(ge=0, le=1, description=_HELP["newest_weight"])]
 MixtureName = Annotated[str, Field(description="Name of a mixture.")]
 Split = Annotated[HeldOutSplit, Field(description="Which held-out part.")]
+LeftOut = Annotated[
+    list[str], Field(description="Experts that take part and lack scores: all numbers are of the mixture without them.")
+]
+Unrouted = Annotated[
+    list[str], Field(description="Scored domains left out, whose distances to the gate's clusters are not measured.")
+]
 
 
 class Question(RequestBody, Generic[AnswerType]):

@@ -18,7 +18,7 @@ from engine.errors import MixtureError
 from engine.mixing.evidence import AnyEvidence
 from engine.text.split_names import HeldOutSplit
 from workbench.analysis.changes.retrained_baselines import Retrained, retrained_without, what_stays
-from workbench.analysis.scores import load_counted, load_scores, shared_scores
+from workbench.analysis.scores import describe_unscored, load_counted, load_scores, shared_scores
 from workbench.answers.base import Answer
 from workbench.answers.cards import ReportCard
 from workbench.errors import NotFoundError
@@ -195,7 +195,9 @@ def removal_row(
         why, never = f"The retrained mixture is not scored on the same {split} text.", ()
         scored = shared_scores(session, sides.with_expert, domain_id, split, block_size)
     if scored is None:
-        return RemovalRow(domain, why=f"The {split} text is not scored under every expert that takes part.")
+        names = {expert.id: expert.name for expert in sides.with_expert}
+        unscored = describe_unscored(session, names, [domain], split)
+        return RemovalRow(domain, why=f"The {split} text is not scored under every expert that takes part.{unscored}")
     num_tokens, size = next((one.num_tokens, one.block_size) for one in scored.values())
     columns: dict[str, RemovalColumn] = {}
     for name, experts in zip(COLUMNS, (sides.with_expert, sides.without_expert, never), strict=True):

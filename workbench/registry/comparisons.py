@@ -61,9 +61,7 @@ def store_comparison(session: Session, new: NewComparison, history_days: float =
     domain = new.domain or leading_domain(weights)
     row = Comparison(
         prompt=plain(new.messages[-1].content if new.messages else new.prompt) if has_text else "",
-        messages=[{"role": message.role, "content": plain(message.content)} for message in new.messages]
-        if has_text
-        else [],
+        messages=_messages(new.messages) if has_text else [],
         has_text=has_text,
         domain=domain,
         domain_source="user" if new.domain else "posterior" if domain else "",
@@ -111,6 +109,10 @@ def _require_replayable(answer: NewAnswer) -> None:
         ) from None
 
 
+def _messages(turns: Sequence[Turn]) -> list[dict[str, str]]:
+    return [{"role": turn.role, "content": plain(turn.content)} for turn in turns]
+
+
 def _tokens(answer: NewAnswer) -> dict[str, Any]:
     """Ids and weights of an answer, bounded: `MOST_TOKENS` tokens, and the weights of `SHOWN_EXPERTS` experts."""
     weights = (answer.expert_weights or [])[: min(MOST_TOKENS, len(answer.token_ids))]
@@ -125,6 +127,7 @@ def _tokens(answer: NewAnswer) -> dict[str, Any]:
         "prompt_token_ids": answer.prompt_token_ids,
         "experts": experts,
         "weights": [[round(weight.get(name, 0.0), 4) for name in experts] for weight in weights],
+        "messages": _messages(answer.messages),
         "leading": [places.get(max(weight, key=weight.__getitem__), -1) if weight else -1 for weight in weights],
     }
 
@@ -330,6 +333,7 @@ def _answer_card(row: ComparedAnswer) -> ComparedAnswerCard:
     return ComparedAnswerCard.from_fields(
         row,
         letter=LETTERS[row.position],
+        messages=tokens.get("messages", []),
         manifest=Manifest(**row.manifest),
         choices=[StoredTokens(text=row.text, **choice)] if choice else [],
         num_tokens=tokens.get("num_tokens", 0),

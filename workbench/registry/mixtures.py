@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 
-from sqlalchemy import inspect, select
+from sqlalchemy import func, inspect, select
 from sqlalchemy.orm import Session, selectinload
 
 from engine.config import absurdity
@@ -23,7 +23,7 @@ from workbench.registry.clusters.cluster_routing import gate_complaints, route_c
 from workbench.registry.experts import domains_of, expert_row, part_names, with_another_tokenizer
 from workbench.registry.references import refuse_if_used, unfinished_jobs
 from workbench.schema.names import by_name, clean_name, ensure_free, free_name
-from workbench.schema.tables import Evaluation, Expert, Mixture, MixtureMember
+from workbench.schema.tables import Alias, Evaluation, Expert, Mixture, MixtureMember
 from workbench.specs.base import SEED
 from workbench.specs.gates import changed_gate, dump_gate, load_gate
 from workbench.specs.requests import MixtureSpec
@@ -43,12 +43,17 @@ def get_mixture(session: Session, name: str) -> MixtureCard:
 
 
 def most_useful_first(session: Session) -> list[MixtureCard]:
-    """All mixtures in the order of a choice: first those whose experts were all scored, newest first."""
-    scored = set(session.scalars(select(Evaluation.expert_id).distinct()))
+    """All mixtures in the order of a choice: first those with an alias, then by how much of their experts is scored.
 
-    def worth(row: Mixture) -> tuple[bool, float]:
-        experts = taking_part(row)
-        return bool(experts) and all(expert.id in scored for expert in experts), row.created_at
+    Of as much scored the oldest comes first, so that neither a copy nor an expert without scores changes the default.
+    """
+    pairs = select(Evaluation.expert_id, func.count(Evaluation.domain_id.distinct())).group_by(Evaluation.expert_id)
+    num_domains = dict(session.execute(pairs).tuples().all())
+    served = set(session.scalars(select(Alias.mixture_id)))
+
+    def worth(row: Mixture) -> tuple[bool, int, float]:
+        num_scored = sum(num_domains.get(expert.id, 0) for expert in taking_part(row))
+        return row.id in served, num_scored, -row.created_at
 
     return [_card(row) for row in sorted(session.scalars(select(Mixture).options(MEMBERS)), key=worth, reverse=True)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -29,13 +30,17 @@ def register_report(
     return ReportCard.from_fields(row)
 
 
-def list_reports(session: Session, *, kind: str | None = None, about_id: str | None = None) -> list[ReportCard]:
-    """Reports, the newest first."""
+def list_reports(
+    session: Session, *, kind: str | None = None, about_id: str | None = None, job_ids: Sequence[str] | None = None
+) -> list[ReportCard]:
+    """Reports, the newest first; with `job_ids` those that these jobs made."""
     query = select(Report).order_by(Report.created_at.desc(), Report.id)
     if kind is not None:
         query = query.where(Report.kind == kind)
     if about_id is not None:
         query = query.where(Report.about_id == about_id)
+    if job_ids is not None:
+        query = query.where(Report.job_id.in_(job_ids))
     return [ReportCard.from_fields(row) for row in session.scalars(query)]
 
 

@@ -45,6 +45,10 @@ class Lora(RowMethod):
     def trained_parameters(self, of_seed: int, shape: Shape, num_domains: int) -> int | None:
         return None if self.only_expert else num_domains * adapter_size(shape, LoraConfig())
 
+    def starts_as_seed(self, config: LoraConfig) -> bool:
+        del config
+        return True
+
     def adapting_flops(self, shape: Shape, context: int, expert: StoredExpert) -> int:
         settings: Mapping[str, Any] = expert.config.get(self.config_field) or {}  # none of an imported expert
         first_layer = 0 if settings.get("embeddings") else settings.get("first_layer", 0)

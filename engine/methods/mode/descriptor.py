@@ -29,6 +29,9 @@ class Mode(PartsMethod):
     def describe_part(self, config: ModeConfig) -> dict[str, Any]:
         return {"blocks": config.num_blocks, "layers in each block": config.expert_layers}
 
+    def starts_as_seed(self, config: ModeConfig) -> bool:
+        return config.start == "backbone"
+
     def starts_alike(self, config: ModeConfig) -> bool:
         return config.init == "copy"
 

@@ -36,7 +36,7 @@ METHOD = Moe(
     **_OF_DEMIX
     | {
         "name": "moe",
-        "title": "mixture of experts",
+        "title": "MoE",
         "sentence": "one model whose tokens choose among copies of its networks",
         "paper": "Komatsuzaki et al. 2022",
         "only_expert": "moe",

@@ -11,6 +11,7 @@ from engine.analysis.removal import add_and_compare
 from engine.events import Progress
 from engine.files import faults_in
 from jobs.attempt.work import Events, JobRun, Work
+from jobs.kinds.shared.expert_files import seed_of
 from jobs.kinds.shared.resume_guard import report_reproducible_from
 from jobs.kinds.shared.scoring import measure_missing, register_scores, score_missing
 from workbench.analysis.changes.additions import (
@@ -26,6 +27,7 @@ from workbench.analysis.changes.additions import (
 from workbench.analysis.perplexity_tables import measure_for
 from workbench.kinds.analysis import CertifyAddition
 from workbench.registry.reports import register_report
+from workbench.schema.tables import Expert
 
 
 def run(work: Work, spec: CertifyAddition) -> JobRun:
@@ -79,7 +81,8 @@ def run(work: Work, spec: CertifyAddition) -> JobRun:
     def register(session: Session) -> dict[str, Any]:
         title = f"Addition of {spec.expert} to {spec.mixture}"
         report = register_report(session, KIND, title, findings, about_id=added.expert_id, job_id=work.job_id)
-        return {**summary, "report": report.id}
+        expert = session.get(Expert, added.expert_id)
+        return {**summary, **seed_of(session, expert.seed_id if expert else None), "report": report.id}
 
     return register
 

@@ -79,7 +79,7 @@ def run(work: Work, spec: CertifyRemoval) -> JobRun:
 
     def register(session: Session) -> dict[str, Any]:
         title = f"Removal of {spec.expert} from {spec.mixture}"
-        report = register_report(session, "removal", title, findings, about_id=inputs.expert_id)
+        report = register_report(session, "removal", title, findings, about_id=inputs.expert_id, job_id=work.job_id)
         return {"report": report.id, "expert": spec.expert, "ok": findings["ok"], "sentence": findings["sentence"]}
 
     return register

@@ -25,7 +25,7 @@ from jobs.kinds.shared.tokens import DomainFiles, data_sha256_of
 from workbench.analysis.changes.additions import AFTER, BEFORE
 from workbench.analysis.changes.retrained_baselines import OF_BASE, OWN, sources_of
 from workbench.registry.experts import register_expert
-from workbench.schema.tables import Artifact
+from workbench.schema.tables import Artifact, SeedModel
 from workbench.store import artifact_kinds
 
 
@@ -126,6 +126,12 @@ def keep_expert(
     size = sum(parameter.numel() for parameter in model.expert_parameters(id).values())
     kind = descriptor.artifact_kind
     return NewExpert(id, name, method, tuple(domains), size, held_out, kind, base_id, tokenizer_sha256)
+
+
+def seed_of(session: Session, seed_id: str | None) -> dict[str, str]:
+    """The seed model's name, for the result of a job; nothing where it is not known."""
+    row = session.get(SeedModel, seed_id) if seed_id else None
+    return {"seed": row.name} if row else {}
 
 
 def register_new_expert(

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.errors import ModelError, TokenizerError
+from engine.errors import ChatTemplateError, ModelError, TokenizerError
 from engine.events import Note, Progress
 from engine.foreign_files import confined, short
 from engine.methods.export import set_special_tokens
@@ -53,6 +53,8 @@ def run(work: Work, spec: MakeSeed) -> JobRun:
         if spec.chat_template:
             model = given.folder if given else copied.base.folder if copied else None
             tokenizer = _with_template(tokenizer, spec.chat_template, model, aside / "text")
+        elif given:
+            yield from _advice_on_chat(given.folder)
         changes = (*(given.changes if given else ()), *made.changes)
         yield from map(Note, changes)
         yield Progress(1, 2, "parts", "saving")
@@ -169,6 +171,16 @@ def _require_model(folder: Path) -> None:
     if not (folder / CONFIG).exists():
         problem = f"{folder} holds no model: no .gguf file, and no {CONFIG} with .safetensors files."
         raise ModelError(problem, "Give the folder of a model, or its file.")
+
+
+def _advice_on_chat(folder: Path) -> Iterator[Note]:
+    """What an imported model needs before it can answer conversations, if anything."""
+    try:
+        cause = "This model has no chat template." if load_chat_template(folder) is None else ""
+    except ChatTemplateError as error:  # texts can be continued nevertheless
+        cause = error.problem
+    if cause:
+        yield Note(f"{cause} For conversations give one with --chat-template.")
 
 
 def _source(spec: MakeSeed) -> str:

@@ -24,7 +24,7 @@ from engine.plugins import load_object
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import PackedDomain
 from jobs.attempt.work import Events, JobRun, Register, Work
-from jobs.kinds.shared.expert_files import HeldOut, NewExpert, last_losses, register_new_expert
+from jobs.kinds.shared.expert_files import HeldOut, NewExpert, last_losses, register_new_expert, seed_of
 from jobs.kinds.shared.resume_guard import note_versions, read_inputs, write_inputs
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack, require_same
 from workbench.analysis.changes.retrained_baselines import name_now
@@ -247,6 +247,7 @@ def store_step(
         register_new_expert(session, work, made, seed_id=seed_id, parent_id=known_parent, config=full_config)
         create_mixture(session, MixtureSpec(name=spec.name, experts=[spec.expert]))
         parts = [part["name"] for part in config["parts"]]
-        return {"mixture": spec.name, "expert": spec.expert, "parts": parts, "num_parameters": size}
+        names = {"mixture": spec.name, "expert": spec.expert, **seed_of(session, seed_id)}
+        return {**names, "parts": parts, "num_parameters": size}
 
     return register

@@ -38,7 +38,14 @@ from engine.training.loop import train
 from engine.training.memory import require_memory_to_build
 from engine.training.optimizer import autocast_for
 from jobs.attempt.work import Events, JobRun, Work
-from jobs.kinds.shared.expert_files import NewExpert, keep_expert, last_losses, register_new_expert, store_base
+from jobs.kinds.shared.expert_files import (
+    NewExpert,
+    keep_expert,
+    last_losses,
+    register_new_expert,
+    seed_of,
+    store_base,
+)
 from jobs.kinds.shared.resume_guard import note_versions, read_inputs, write_inputs
 from jobs.kinds.shared.scoring import load_all, load_in_turn
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack, require_same
@@ -145,7 +152,7 @@ def _find_nearest(work: Work, parents: Sequence[Parent], text: DomainText, block
             f"one block of {block_size} tokens.",
             "Import more text, or choose smaller blocks.",
         )
-    return (yield from forward_progress(find_nearest(models, ids, text.dev, block_size)))
+    return (yield from forward_progress(find_nearest(models, ids, text.dev, block_size, most_blocks=work.most_blocks)))
 
 
 def run(work: Work, spec: TrainExpert) -> JobRun:
@@ -264,7 +271,8 @@ def _register(
         trained_base=expert.domains if spec.full_model else (),
     )
     mixture = _add_to_mixture(session, spec, mixture_id)
-    return {"expert": spec.expert, "parent": parent.name, **why, "mixture": mixture}
+    made_from = seed_of(session, parent.seed_id)
+    return {"expert": spec.expert, "parent": parent.name, **why, **made_from, "mixture": mixture}
 
 
 def _add_to_mixture(session: Session, spec: TrainExpert, mixture_id: str) -> str | None:

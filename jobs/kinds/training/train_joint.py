@@ -35,6 +35,7 @@ from jobs.kinds.shared.expert_files import (
     keep_expert,
     last_losses,
     register_new_expert,
+    seed_of,
     store_base,
 )
 from jobs.kinds.shared.resume_guard import note_versions, order_of_rows
@@ -178,4 +179,4 @@ def _register(
         )
     names = [expert.name for expert in experts]
     create_mixture(session, MixtureSpec(name=spec.name, experts=names))
-    return {"mixture": spec.name, "experts": names, **how}
+    return {"mixture": spec.name, "experts": names, **seed_of(session, seed_id), **how}

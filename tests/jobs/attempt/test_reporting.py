@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import DamagedFileError
-from engine.events import Evaluated, PartOrder, Progress, Saved, Saving, Step, TrainingFinished
+from engine.events import Evaluated, OverallProgress, PartOrder, Progress, Saved, Saving, Step, TrainingFinished
 from jobs.attempt import reporting
 from jobs.attempt.reporting import CURVE_POINTS, JobMessage, JobPace, Reporter, Throughput, TimeLeft
 
@@ -210,6 +210,13 @@ def test_a_new_phase_starts_the_estimate_afresh() -> None:
         pace.see(second, second, "documents")
     pace.see(11, 0, "steps")
     assert pace.estimate(100) is None
+
+
+def test_work_of_several_phases_reports_how_far_all_of_them_are() -> None:
+    reporter = Reporter()
+    reporter.add(Progress(1, 2, "rounds", "cost 3", phase="clusters", overall=OverallProgress(0.2, 60, 40, 90)))
+    taken = reporter.take()
+    assert (taken.progress, taken.eta, taken.note) == (0.2, TimeLeft(60, 40, 90), "1 of 2 rounds · cost 3")
 
 
 def test_the_estimate_reaches_the_row(monkeypatch: pytest.MonkeyPatch) -> None:

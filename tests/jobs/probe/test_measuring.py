@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from engine.events import Evaluated, Event, Saved, Saving, Step
+from engine.events import Evaluated, Event, Progress, Saved, Saving, Step
 from jobs.probe import measuring
 from jobs.probe.measuring import Stopwatch
 from workbench.kinds.kind import Probe
@@ -56,3 +56,13 @@ def test_the_evaluation_before_the_first_update_stands_for_those_that_are_to_com
     stopwatch.see(step(1))
     probe = Probe(short=None, num_steps=2, num_evaluations=3)  # type: ignore[type-var]
     assert stopwatch.full(probe).evaluations > 0
+
+
+def test_a_part_of_a_preparation_stands_for_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(measuring, "perf_counter", lambda: now)
+    stopwatch = Stopwatch()
+    for seconds, share in [(3, 1.0), (2, 0.25)]:
+        now += seconds
+        stopwatch.see(Progress(1, 1, "experts", is_first=True, share=share))
+    assert stopwatch.full(Probe(short=None)).start == 3 + 8  # type: ignore[type-var]

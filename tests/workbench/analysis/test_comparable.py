@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from engine.loading.plan import GenerationPlan, PlannedExpert
+from engine.mixing.gates.posterior import PosteriorGateConfig
 from tests.workbench.analysis.test_perplexity_tables import score
 from workbench.analysis.perplexity_tables import Measure, perplexity_table
-from workbench.analysis.scores import scored_domains, shared_scores
+from workbench.analysis.scores import most_scored, most_shared_scores, scored_domains, scored_texts, shared_scores
 from workbench.registry import corpora, experts
 
 if TYPE_CHECKING:
@@ -18,11 +21,7 @@ if TYPE_CHECKING:
 Scored = list[tuple[str, int, int]]  # expert, tokens, block size
 
 CASES: dict[str, tuple[Scored, tuple[int, int]]] = {
-    "what most were scored on": (
-        [("law", 100, 8), ("news", 100, 8), ("sea", 100, 8), ("law", 900, 8), ("news", 900, 8)],
-        (100, 8),
-    ),
-    "then the longest, though scored first": (
+    "the longest, though scored first": (
         [(name, tokens, 8) for tokens in (900, 100) for name in ("law", "news", "sea")],
         (900, 8),
     ),
@@ -48,6 +47,56 @@ def test_three_surfaces_compare_the_same_text(world: World, case: str) -> None:
     for matched in (mixed, list(shared.values())):
         assert {(one.num_tokens, one.block_size) for one in matched} == {(num_tokens, block_size)}
         assert len(matched) == 3
+
+
+def test_an_evaluation_of_less_text_does_not_replace_one_of_more_that_one_expert_lacks(world: World) -> None:
+    world.experts("law", "news", "sea")
+    for expert, tokens in [("law", 900), ("news", 900), ("law", 100), ("news", 100), ("sea", 100)]:
+        score(world, expert, "law", 10.0, num_tokens=tokens, block_size=8)
+    assert perplexity_table(world.session, None).measures == [Measure(block_size=8, num_tokens=900)]
+    rows = [experts.expert_row(world.session, name) for name in ("law", "news", "sea")]
+    domain_id = corpora.get_domain(world.session, "law").id
+    assert len(most_shared_scores(world.session, rows, domain_id, "test")) == 2
+    shared = shared_scores(world.session, rows, domain_id, "test")
+    assert shared is not None
+    assert {row.num_tokens for row in shared.values()} == {100}
+
+
+def test_the_mixture_is_measured_without_an_expert_that_lacks_scores_and_says_so(world: World) -> None:
+    world.experts("law", "news", "sea")
+    for domain, expert in [("law", "law"), ("law", "news"), ("news", "law"), ("news", "news"), ("sea", "sea")]:
+        score(world, expert, domain, 10.0)
+    planned = plan_of(world, "law", "news", "sea")
+    texts = scored_texts(world.session, planned, "test")
+    assert [(text.domain, text.without) for text in texts] == [
+        ("law", ("sea",)),
+        ("news", ("sea",)),
+        ("sea", ("law", "news")),
+    ]
+    assert [expert.name for expert in texts[0].planned.experts] == ["law", "news"]
+    chosen, narrowed, without = most_scored(world.session, planned, "test")
+    assert [expert.name for expert in chosen.experts] == ["law", "news"]
+    assert [text.domain for text in narrowed] == ["law", "news"]
+    assert without == ["sea"]
+
+
+def test_a_toggle_does_not_change_the_text_of_a_mixture(world: World) -> None:
+    world.experts("law", "news", "sea")
+    for expert, tokens in [("law", 300), ("news", 300), ("sea", 100), ("law", 100), ("news", 100)]:
+        score(world, expert, "law", 10.0, num_tokens=tokens, block_size=8)
+    for on in (("law", "news", "sea"), ("law", "sea"), ("law",)):
+        (text,) = scored_texts(world.session, plan_of(world, *on), "test")
+        assert text.evaluations[0].num_tokens == 300
+    assert scored_texts(world.session, plan_of(world, "sea"), "test") == []
+
+
+def plan_of(world: World, *on: str) -> GenerationPlan:
+    """A plan of these experts of a mixture of law, news and sea."""
+    rows = {name: experts.expert_row(world.session, name) for name in ("law", "news", "sea")}
+    base: Any = None
+    planned = tuple(PlannedExpert(rows[name].id, name, "", Path(), 1.0, base) for name in on)
+    ids = tuple(row.id for row in rows.values())
+    return GenerationPlan("mix", planned, ids, "", PosteriorGateConfig())
 
 
 def test_scores_of_one_text_compare_only_where_as_many_tokens_count(world: World) -> None:

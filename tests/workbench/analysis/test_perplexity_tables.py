@@ -16,6 +16,7 @@ from workbench.analysis.perplexity_tables import Measure
 from workbench.answers.cards import EvaluationCard
 from workbench.errors import BadSpecError, NotFoundError, StorageError
 from workbench.job_records import jobs
+from workbench.kinds.analysis import Evaluate
 from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import corpora, experts, mixtures
 from workbench.schema.tables import Artifact
@@ -130,6 +131,9 @@ def test_a_mixture_is_scored_like_its_stored_scores_unless_set_otherwise(world: 
     assert perplexity_tables.measure_for(world.session, "mix", "test") == usual
     experts.expert_row(world.session, "law").config = {"block_size": 64}
     assert perplexity_tables.measure_for(world.session, "mix", "test") == (64, perplexity_tables.USUAL_TOKENS)
+    jobs.create_job(world.session, Evaluate(mixture="mix", block_size=32, max_tokens=2048))  # its scores are to come
+    assert perplexity_tables.measure_for(world.session, "mix", "test") == (32, 2048)
+    assert perplexity_tables.measure_for(world.session, "mix", "test", 16) == (16, 2048)
     for expert in ("law", "news"):
         score(world, expert, "law", 10.0, block_size=128, num_tokens=32_768)
         score(world, expert, "news", 10.0, block_size=128, num_tokens=900)

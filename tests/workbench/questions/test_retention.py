@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -138,7 +139,7 @@ def test_a_number_of_other_tokens_is_missing_and_so_is_the_mean(trained: World) 
 
 def test_what_is_missing_is_named_with_a_command_that_makes_it(trained: World, monkeypatch: pytest.MonkeyPatch) -> None:
     requested: list[Spec] = []
-    monkeypatch.setattr(verbs, "submit", lambda spec, _how: requested.append(spec))
+    monkeypatch.setattr(verbs, "submit", lambda spec, _: requested.append(spec) or SimpleNamespace(id="j"))
     score(trained, "poor/code", "code", None)
     trained.expert("alone", "law")
     outcome = ask(trained, "code", experts=["mode/code", "poor/code", "alone"])

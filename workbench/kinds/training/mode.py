@@ -12,7 +12,8 @@ from engine.methods.mode.config import ModeConfig
 from engine.methods.parts.method import PartsMethod, get_parts_method, parts_methods
 from engine.models.flops import Shape
 from workbench.formatting.number_format import listed
-from workbench.kinds.kind import Kind, Probe, Result, expert_link, named, no_path, training_probe
+from workbench.kinds.analysis import Evaluate
+from workbench.kinds.kind import CHAT_LINK, Kind, Probe, Result, expert_link, named, no_path, training_probe
 from workbench.kinds.training.method_settings import (
     OPTIONS,
     MethodSettings,
@@ -124,12 +125,13 @@ TRAIN_MODE = Kind(
     leaves_backbone=True,
     probe=lambda spec: training_probe(spec, ("seed model", spec.seed_model)),
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
+    follow_up=lambda spec: Evaluate(mixture=spec.name),
     first_step="experts",
     uses_gpu=True,
     uses_processes=lambda spec: get_parts_method(spec.get("method", "mode")).uses_processes,
     command="train mode NAME",
     sentence=parts_sentence,
-    link=expert_link("See the expert"),
+    link=expert_link("See the expert", CHAT_LINK),
     runner="jobs.kinds.training.parts:train",
 )
 
@@ -201,11 +203,12 @@ COMPOSE_MODE = Kind(
     leaves_backbone=True,
     probe=lambda spec: training_probe(spec, ("expert", spec.experts[0])) if spec.domains else Probe(spec),
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
+    follow_up=lambda spec: Evaluate(mixture=spec.name),
     uses_gpu=True,
     uses_processes=True,
     command="mode compose NAME",
     sentence=parts_sentence,
-    link=expert_link("See the composition"),
+    link=expert_link("See the composition", CHAT_LINK),
     runner="jobs.kinds.training.parts:compose",
 )
 

@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 
 from engine.config import AdaptingConfig
 from workbench.formatting.number_format import listed, pluralize, share, weight
-from workbench.kinds.analysis import CertifyAddition
-from workbench.kinds.kind import Kind, Result, expert_link, named, no_path, training_probe
+from workbench.kinds.analysis import CertifyAddition, Evaluate
+from workbench.kinds.kind import CHAT_LINK, Kind, Result, expert_link, named, no_path, training_probe
 from workbench.kinds.training.method_settings import advice, with_defaults
 from workbench.kinds.training.train_joint import too_long_blocks
 from workbench.specs.base import GPU_SHARE, ExpertName, Name, Spec
@@ -104,6 +104,11 @@ def known_to_parent(result: Result, parent: str) -> str:
     return f"{parent} was trained on {share(known)} of the same documents." if known else ""
 
 
+def _follow_up(spec: TrainExpert) -> Spec | None:
+    """The certificate, which also scores the expert; of a model of its own its evaluation; nothing where none joins."""
+    return Evaluate(mixture=spec.name) if spec.full_model else spec.certificate
+
+
 _METHOD = "demix"  # of a copy; its number of updates is that of every method
 _OPEN = ("num_steps",)  # the learning rate follows from the parent's
 
@@ -129,9 +134,10 @@ KIND = Kind(
     advice=lambda session, spec: advice(session, spec, _METHOD, ("mixture", spec.mixture), _OPEN),
     probe=lambda spec: training_probe(spec, ("mixture", spec.mixture)),
     replayed=lambda spec: spec.model_copy(update={"watch": [], "join": False}),
+    follow_up=_follow_up,
     first_step="experts",
     uses_gpu=True,
     command="train expert NAME",
     sentence=_sentence,
-    link=expert_link("See the expert"),
+    link=expert_link("See the expert", CHAT_LINK),
 )

@@ -10,7 +10,8 @@ from pydantic import Field, JsonValue, model_validator
 from engine.config import LoraConfig, MoeConfig, TrainingConfig
 from engine.methods.registry import get_method, joint_methods
 from workbench.formatting.number_format import pluralize
-from workbench.kinds.kind import Kind, Probe, ResultLink, named, no_path, training_probe
+from workbench.kinds.analysis import Evaluate
+from workbench.kinds.kind import CHAT_LINK, Kind, Probe, ResultLink, named, no_path, training_probe
 from workbench.kinds.training.method_settings import OPTIONS, MethodSettings, advice, with_defaults
 from workbench.specs.base import GPU_SHARE, NUM_GPUS, RETAIN, RETAIN_TITLE, SCHEDULING, Name, require_others
 
@@ -155,10 +156,11 @@ KIND = Kind(
     advice=lambda session, spec: advice(session, spec, spec.method, ("seed model", spec.seed_model)),
     probe=_probe,
     replayed=lambda spec: spec.model_copy(update={"retain": []}),
+    follow_up=lambda spec: Evaluate(mixture=spec.name),
     first_step="experts",
     uses_gpu=True,
     uses_processes=True,
     command="train joint NAME",
     sentence=lambda result: f"{pluralize(len(result['experts']), 'expert')} in the mixture {result['mixture']}.",
-    link=ResultLink("experts", "See the experts", lambda result: {"experts.chosen": result["experts"]}),
+    link=ResultLink("experts", "See the experts", lambda result: {"experts.chosen": result["experts"]}, CHAT_LINK),
 )
