@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import ipaddress
+import re
 import socket
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 STUDIO_HOST = "127.0.0.1"
 PLAYGROUND_PATH = "/play/"
+HELP_PATH = "/help/"  # of the studio
 LONGEST_QUERY = 6_000  # characters of an address: a browser sends it in two headers of each request
+MOST_LINKED = 2_000  # characters of a text that goes from one page to another by its address
 MIN_TOKEN_CHARACTERS = 32  # of a token that other machines may try to guess
 
 
@@ -141,6 +144,20 @@ def playground_beside(settings: Settings, studio: str) -> str:
     name, names = urlsplit(f"//{studio}").hostname, ("localhost", STUDIO_HOST)
     host = name if name in names and _reachable(settings.host) in names else settings.host
     return _url(host, settings.api_port) + PLAYGROUND_PATH
+
+
+def help_path(document: str) -> str:
+    """The path, in the studio, of a document of docs/: `how_to/mode.md#parts` is at /help/how_to/mode.html#parts."""
+    return HELP_PATH + document.replace("README.md", "index.html").replace(".md", ".html")
+
+
+def help_path_for(problem: str) -> str:
+    """The path of the document that a problem or its next step names (`docs/models.md`), else of troubleshooting."""
+    named = _DOCUMENT.search(problem)
+    return help_path(named[1] if named else "troubleshooting.md")
+
+
+_DOCUMENT = re.compile(r"\bdocs/([\w/]+\.md)")
 
 
 def _host_and_port(address: str) -> tuple[str | None, int]:

@@ -129,8 +129,13 @@ def test_the_first_mark_is_in_sight_and_a_vote_names_its_key(address: str, page:
     assert "key 1" in page.evaluate(KEY_OF, "#vote-a")  # a bare number reads as a count
 
 
-def test_a_vote_is_counted_and_a_link_gives_the_same_text_in_another_browser(
-    address: str, page: Page, chromium: Browser
+def num_generated(host: FakeHost) -> int:
+    """The answers so far, without the next tokens that are read while one types: those are drawn without a seed."""
+    return sum(seed is not None for seed in host.seeds)
+
+
+def test_a_vote_is_counted_and_a_link_shows_the_stored_text_in_another_browser(
+    address: str, host: FakeHost, page: Page, chromium: Browser
 ) -> None:
     opened(page, address)
     page.locator("#prompt textarea").focus()
@@ -148,10 +153,16 @@ def test_a_vote_is_counted_and_a_link_gives_the_same_text_in_another_browser(
     page.get_by_role("button", name="History", exact=True).click()
     expect(page.locator("#matches a")).to_have_count(1)
 
+    before = num_generated(host)
     context = chromium.new_context()
     other = context.new_page()
     other.goto(f"{address}{link.get_attribute('href')}")
+    expect(other.locator("#answer-a .state")).to_contain_text("Stored answer: max tokens reached.")
+    assert other.locator("#answer-a .tv-token").all_text_contents() == text
+    assert num_generated(host) == before
+    other.get_by_role("button", name="Verify", exact=True).click()
     expect(other.locator("#answer-a .state")).to_contain_text("The same text as stored.")
+    expect(other.get_by_role("button", name="Verify", exact=True)).to_be_hidden()
     assert other.locator("#answer-a .tv-token").all_text_contents() == text
     context.close()
 
@@ -223,6 +234,8 @@ def test_axe_finds_nothing_serious_and_a_phone_shows_one_pane(address: str, chro
             expect(page.locator(".sidebar.open")).to_have_count(0)
         page.set_viewport_size(PHONE)
         expect(page.locator(".pane:visible")).to_have_count(1)
+        for words in ("#legend", "#question"):
+            expect(page.locator(words)).to_be_in_viewport(ratio=1)
         page.locator("#shown label").filter(has_text="B").click()
         expect(page.locator("#pane-b")).to_be_visible()
         expect(page.locator("#pane-a")).to_be_hidden()
@@ -457,3 +470,80 @@ def test_no_script_within_html_runs_however_it_comes_into_the_page(address: str,
       return new Promise((done) => { loaded.onerror = loaded.onload = done; document.body.append(loaded); });
     }""")
     assert page.evaluate("window.ran ?? 0") == 0
+
+
+def ask(page: Page, question: str) -> None:
+    page.locator("#prompt textarea").fill(question)
+    page.locator("#prompt textarea").press("Control+Enter")
+    expect(page.locator("#answer-a .turn").last).to_contain_text(question)
+    wait_for_answers(page, page.locator(".pane:visible").count())
+
+
+def test_a_conversation_goes_on_and_is_kept_until_a_new_chat(address: str, page: Page) -> None:
+    page.set_viewport_size(SCREEN)
+    opened(page, address)
+    expect(page.locator("#new-chat")).to_be_hidden()
+    page.locator("#format label").filter(has_text="Chat").click()
+    page.get_by_role("button", name="Sampling", exact=True).click()
+    page.get_by_label("System prompt").fill("Answer in verse.")
+    page.keyboard.press("Escape")
+    ask(page, "What is the sea?")
+    expect(page.locator("#prompt textarea")).to_have_value("")
+    page.wait_for_url(re.compile(r"\?r="))
+    first = page.url
+    ask(page, "And the hill?")
+    page.wait_for_url(lambda url: "?r=" in url and url != first)
+    turns = ["System Answer in verse.", "User What is the sea?", re.compile("^Assistant"), "User And the hill?"]
+    expect(page.locator("#answer-b .turn")).to_have_text(turns)
+    expect(page.locator("#answer-b .tv-token").last).to_be_in_viewport()
+
+    stored = page.url  # the page emptied the field, not the user
+    page.locator("#prompt textarea").focus()
+    page.locator("#prompt textarea").blur()
+    page.get_by_role("button", name="Regenerate").last.click()
+    page.wait_for_url(lambda url: "?r=" in url and url != stored)
+    expect(page.locator("#answer-b .turn")).to_have_text(turns)
+
+    page.reload()
+    expect(page.locator("#answer-b .turn")).to_have_text(turns, timeout=LOADED)
+    expect(page.locator("#answer-b .tv-token").last).to_be_in_viewport()
+    expect(page.locator("#prompt textarea")).to_have_value("")
+    page.get_by_role("button", name="New chat").click()
+    expect(page.locator(".answer .hint:visible")).to_have_count(2)
+    page.wait_for_url(lambda url: "?r=" not in url)
+
+
+def test_one_pane_is_enough_and_gets_a_neighbour_without_an_expert(address: str, page: Page) -> None:
+    page.set_viewport_size(SCREEN)
+    opened(page, address)
+    page.locator("#count label").filter(has_text="1").click()
+    expect(page.locator(".pane:visible")).to_have_count(1)
+    expect(page.locator("#vote")).to_be_hidden()
+    page.get_by_role("button", name="Generate", exact=True).click()
+    wait_for_answers(page, 1)
+    assert page.evaluate(FITS) == [True, True, True]
+    page.locator("#chips-a").get_by_role("button", name="Weights").click()
+    page.locator("#chips-a").get_by_role("button", name="Next pane without both/law").click()
+    expect(page.locator(".pane:visible")).to_have_count(2)
+    wait_for_answers(page, 2)
+
+
+@pytest.mark.parametrize(("ending", "begins"), [("PNG", b"\x89PNG"), ("SVG", b"<svg ")])
+def test_the_strip_is_saved_as_a_picture(address: str, page: Page, ending: str, begins: bytes) -> None:
+    opened(page, address)
+    button = page.locator("#pane-a").get_by_role("button", name=ending, exact=True)
+    button.click()
+    expect(page.locator("#note")).to_contain_text("Generate an answer first")
+    page.get_by_role("button", name="Generate", exact=True).click()
+    wait_for_answers(page)
+    with page.expect_download() as download:
+        button.click()
+    saved = Path(download.value.path()).read_bytes()
+    assert saved.startswith(begins)
+    if ending == "SVG":
+        assert all(words in saved.decode() for words in ("both/code 75 %", "sea0", "96 tokens"))
+
+
+def test_the_brand_leads_to_the_studio_by_the_name_that_the_page_was_opened_with(address: str, page: Page) -> None:
+    opened(page, address.replace("127.0.0.1", "localhost"))
+    expect(page.locator("#brand a")).to_have_attribute("href", f"http://localhost:{Settings().studio_port}/")

@@ -15,7 +15,7 @@ from ui.addresses import LONGEST_QUERY
 
 PANES = ("left", "right", "third", "fourth")  # their models, from the left
 SET, OFF = ".set", ".off"  # after the name of a pane: its experts, and the parts of experts that are off
-COMPARISON, PROMPT, COUNT, FORMAT, MODELS, PROMPTS = "r", "prompt", "panes", "format", "x", "y"
+COMPARISON, PROMPT, SYSTEM, COUNT, FORMAT, MODELS, PROMPTS = "r", "prompt", "system", "panes", "format", "x", "y"
 CHAT, COMPLETION = "Chat", "Completion"
 _OF_GRADIO = ("__", "view")  # not of the playground
 
@@ -42,7 +42,7 @@ SAMPLING: Mapping[str, SamplingSetting] = {
     "top_k": SamplingSetting("Top k", 0, 200, 0),
     "seed": SamplingSetting("Seed", 0, 2**53 - 1, 1),
 }
-_SINGLE = (COMPARISON, PROMPT, COUNT, FORMAT, *PANES, *SAMPLING)
+_SINGLE = (COMPARISON, PROMPT, SYSTEM, COUNT, FORMAT, *PANES, *SAMPLING)
 NAMES = (*_SINGLE, *(f"{pane}{more}" for pane in PANES for more in (SET, OFF)), MODELS, PROMPTS)
 
 
@@ -54,6 +54,7 @@ class PlaygroundAddress:
     models: Mapping[str, str] = field(default_factory=dict)  # by pane
     changes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by pane and `.set` or `.off`
     prompt: str | None = None
+    system: str = ""
     count: int | None = None
     answer_format: str | None = None
     sampling: Mapping[str, float] = field(default_factory=dict)
@@ -82,13 +83,14 @@ def read_address(pairs: Iterable[tuple[str, str]]) -> PlaygroundAddress:
     faults += [f"“{name}” is there more than once." for name in _SINGLE if len(given.get(name, ())) > 1]
     last = {name: values[-1] for name, values in given.items()}
     sampling = {name: _number(name, last[name], faults) for name in SAMPLING if name in last}
-    count = _choice(COUNT, last.get(COUNT), ("2", "3", "4"), faults)
+    count = _choice(COUNT, last.get(COUNT), [str(number) for number in range(1, len(PANES) + 1)], faults)
     answer_format = _choice(FORMAT, last.get(FORMAT), (CHAT.lower(), COMPLETION.lower()), faults)
     return PlaygroundAddress(
         last.get(COMPARISON, ""),
         {pane: last[pane] for pane in PANES if pane in last},
         {name: values for name, values in given.items() if name.endswith((SET, OFF)) and name in NAMES},
         last.get(PROMPT),
+        last.get(SYSTEM, ""),
         int(count) if count else None,
         answer_format.capitalize() if answer_format else None,
         {name: value for name, value in sampling.items() if value is not None},
@@ -121,6 +123,7 @@ def _number(name: str, text: str, faults: list[str]) -> float | None:
 def panes_address(
     panes: Sequence[tuple[str, Sequence[str], Sequence[str]]],
     prompt: str,
+    system: str,
     answer_format: str,
     sampling: Mapping[str, float | None],
 ) -> str:
@@ -128,7 +131,8 @@ def panes_address(
     pairs = list[tuple[str, object]]()
     for name, (model, changes, off) in zip(PANES, panes, strict=False):
         pairs += [(name, model), *((name + SET, change) for change in changes), *((name + OFF, one) for one in off)]
-    pairs += [(PROMPT, prompt), (COUNT, len(panes)), (FORMAT, answer_format.lower())]
+    pairs += [(PROMPT, prompt), *([(SYSTEM, system)] if system else [])]
+    pairs += [(COUNT, len(panes)), (FORMAT, answer_format.lower())]
     return _query([*pairs, *_sampling_pairs(sampling)])
 
 

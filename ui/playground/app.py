@@ -5,6 +5,7 @@ It generates in this process, in the same slots as the API, and stores only what
 
 from __future__ import annotations
 
+import html
 import os
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Mount
 
+from ui.addresses import public_studio_address
 from ui.playground.address import CHAT, COMPLETION, SAMPLING
 from ui.playground.arena import Arena, link_html, pairs_of, settings_html
 from ui.playground.blocks import PlaygroundBlocks, add_endpoints, theme
@@ -39,6 +41,7 @@ HERE = Path(__file__).parent
 PARTS_SENTENCE = "Parts next to a frozen backbone (MoDE). With no part selected, only the backbone is used."
 WITHOUT_SENTENCE = "Scores the answer again without each expert and each part: one forward pass for each."
 VALUES_SENTENCE = "In a chat: variables that the model's chat template reads, as a JSON object."
+SYSTEM_SENTENCE = "In a chat: the system message at the start of the conversation. Empty: a conversation keeps its own."
 VOTES: dict[Choice, str] = {"a": "A", "b": "B", "tie": "Tie", "both_bad": "Both bad"}
 IN_TURN = "(...values) => window.workbench.inTurn(values)"  # puts the number of the event in the last input
 STOPPED = f"(...pages) => pages.map((page) => (page ?? '').replace('{CONTINUES}', '. Stopped.</p>'))"
@@ -105,6 +108,12 @@ class Pane:
                 self.again = gr.Button("Regenerate", size="sm", elem_classes="link")
                 copy = gr.Button("Copy", size="sm", elem_classes="link")
                 copy.click(None, js=f"() => window.workbench.copy('{name}')", **PRIVATE)
+                pictures = {
+                    "png": gr.Button("PNG", size="sm", elem_classes="link"),
+                    "svg": gr.Button("SVG", size="sm", elem_classes="link"),
+                }
+                for ending, save in pictures.items():
+                    save.click(None, js=f"() => window.workbench.picture('{name}', '{ending}')", **PRIVATE)
         self.switches: list[Any] = [self.chips, self.parts]  # which depend on the model
         self.inputs: list[Any] = [self.model, *self.switches]  # of a generation, in the order of `rounds.PaneRequest`
 
@@ -124,6 +133,7 @@ class PlaygroundPage:
 
     def __init__(self, state: AppState) -> None:
         self._player, self._opening, self._arena = Player(state), Opening(state), Arena(state)
+        self._studio = public_studio_address(state.settings)
         self._add_sampling_drawer()
         self._add_history_drawer()
         self._add_grid_drawer()
@@ -132,8 +142,8 @@ class PlaygroundPage:
             self.notice = _html(elem_id="notice")
             self.legend = _html(elem_id="legend")
             shown = gr.Radio(list(LETTERS), value="A", label="Shown pane", elem_id="shown", elem_classes="segments")
-            shown.change(None, shown, js="(letter) => { document.body.dataset.pane = letter; }", **PRIVATE)
-            self.count.change(None, self.count, js="(number) => { document.body.dataset.panes = number; }", **PRIVATE)
+            for name, choice in (("pane", shown), ("panes", self.count), ("format", self.answer_format)):
+                choice.change(None, choice, js=f"(value) => {{ document.body.dataset.{name} = value; }}", **PRIVATE)
             with gr.Row(elem_id="panes"):
                 self.panes = [Pane(letter) for letter in LETTERS]
             self._add_votes()
@@ -141,6 +151,7 @@ class PlaygroundPage:
                 self.prompt = gr.Textbox(
                     FIRST_PROMPT,
                     label="Prompt",
+                    placeholder="Write a text to go on with, or in a chat a message",
                     show_label=False,
                     lines=3,
                     max_lines=3,
@@ -154,7 +165,8 @@ class PlaygroundPage:
         self.answers = [pane.answer for pane in self.panes]
         self.choices = [component for pane in self.panes for component in pane.inputs]
         # Of a generation, in the order of `rounds.Round.of`.
-        self.inputs = [self.answer_format, self.count, self.blind, self.prompt, *self.sampling, *self.choices]
+        fields = [self.answer_format, self.count, self.blind, self.prompt, self.system]
+        self.inputs = [*fields, *self.sampling, *self.choices]
 
     def _add_sampling_drawer(self) -> None:
         """How tokens are drawn, in the order of `rounds.Round.of`; and what the chat template is given."""
@@ -170,6 +182,7 @@ class PlaygroundPage:
                 gr.Number(setting.usual, precision=0, minimum=0, label=setting.label, info=SAMPLING_HELP[name]),
                 gr.Checkbox(False, label="Ablation: leave out each expert and part", info=WITHOUT_SENTENCE),
             ]
+            self.system = gr.Textbox(label="System prompt", lines=3, max_lines=8, info=SYSTEM_SENTENCE)
             self.values = gr.Textbox(
                 label="Chat template values", placeholder='{"enable_thinking": false}', info=VALUES_SENTENCE
             )
@@ -199,14 +212,18 @@ class PlaygroundPage:
 
     def _add_bar(self) -> None:
         with gr.Row(elem_id="bar"):
-            gr.HTML('<h1 id="brand">Expert Workbench <span>Playground</span></h1>', apply_default_css=False)
+            studio = html.escape(self._studio, quote=True)
+            brand = f'<h1 id="brand"><a href="{studio}">Expert Workbench</a> <span>Playground</span></h1>'
+            gr.HTML(brand, apply_default_css=False)
             self.answer_format = gr.Radio(
                 [CHAT, COMPLETION], value=COMPLETION, label="Format", elem_id="format", elem_classes="segments"
             )
-            self.count = gr.Radio([2, 3, 4], value=2, label="Panes", elem_id="count", elem_classes="segments")
+            self.count = gr.Radio([1, 2, 3, 4], value=2, label="Panes", elem_id="count", elem_classes="segments")
             self.blind = gr.Checkbox(False, label="Blind", elem_id="blind")
+            self.new_chat = gr.Button("New chat", size="sm", elem_id="new-chat")  # shown in a chat
             gr.HTML("", elem_classes="space")
             self.link = _html(elem_id="permalink")
+            self.verify = gr.Button("Verify", size="sm", elem_id="verify")  # shown while a stored answer is
             self.settings = _html(elem_id="settings")
             self.turn = gr.Number(0, visible=False)
             _opening(gr.Button("X/Y grid", size="sm", elem_id="open-grid"), "grid")
@@ -242,32 +259,39 @@ class PlaygroundPage:
     def _wire_rounds(self) -> list[Any]:
         """Connects the buttons that generate; returns the events that Stop cancels."""
         player, choices = self._player, self.choices
-        wanted, outputs = [self.memory, *self.inputs], [*self.answers, self.memory]
+        wanted, outputs = [self.memory, *self.inputs], [*self.answers, self.memory, self.prompt]
         # One event for all panes: the browser starts the second of two events only after the first has ended.
         running: list[Any] = [self.generate.click(player.play, wanted, outputs, trigger_mode="once", **PRIVATE)]
         self.generate.click(None, self.blind, js="(blind) => window.workbench.hide(blind)", **PRIVATE)
         for index, pane in enumerate(self.panes):
             running.append(pane.again.click(partial(player.play, only=index), wanted, outputs, **PRIVATE))
             leave_out = partial(player.leave_out, index=index)
-            leaving = pane.chips.select(leave_out, [self.count, *choices], choices, **PRIVATE)
+            leaving = pane.chips.select(leave_out, [self.count, *choices], [self.count, *choices], **PRIVATE)
             running.append(leaving.then(partial(player.play, without_of=index), wanted, outputs, **PRIVATE))
         for generation in running:
             stored = generation.success(self._arena.store, wanted, [self.memory, self.link, self.ratings], **PRIVATE)
             # What was written while a round ran is not in its memory.
             stored.then(player.set_values, [self.memory, self.values], [self.memory, self.notice], **PRIVATE)
+            # A question that was sent leaves an empty field: the page's own change, not the user's.
+            stored.then(self._address_html, self.inputs, self.settings, **PRIVATE)
+        emptied = [self.memory, *self.answers, self.link, self.ratings]
+        starting = self.new_chat.click(player.new_chat, self.memory, emptied, cancels=running, **PRIVATE)
+        starting.then(None, js="() => window.workbench.newChat()", **PRIVATE)
         return running
 
     def _wire_loading(self, blocks: gr.Blocks) -> list[Any]:
-        """Connects loading from an address; returns the events that make a stored comparison, or a grid, again."""
+        """Connects loading from an address; returns the events that generate a stored comparison, or a grid, again."""
         player, grid = self._player, [self.grid_models, self.grid_prompts]
-        first = [self.memory, self.answer_format, self.count, self.prompt, *self.sampling[: len(SAMPLING)]]
-        outputs = [*first, *self.choices, self.notice, *grid, self.cells]
+        fields = [self.answer_format, self.count, self.prompt, self.system]
+        outputs = [self.memory, *fields, *self.sampling[: len(SAMPLING)], *self.choices, self.notice, *grid, self.cells]
         loading = blocks.load(self._opening.load, None, outputs, **PRIVATE)
         loading.then(player.legend, self.inputs, self.legend, **PRIVATE)
         loading.then(self._address_html, self.inputs, self.settings, **PRIVATE)
         loading.then(None, js="() => window.workbench.openGrid()", **PRIVATE)
-        replaying = loading.then(player.replay, self.memory, [*self.answers, self.memory], **PRIVATE)
-        replaying.success(lambda memory: link_html(memory.replayed), self.memory, self.link, **PRIVATE)
+        answered = [*self.answers, self.memory]
+        showing = loading.then(self._opening.show_stored, self.memory, answered, **PRIVATE)
+        showing.success(lambda memory: link_html(memory.replayed), self.memory, self.link, **PRIVATE)
+        replaying = self.verify.click(player.replay, self.memory, answered, trigger_mode="once", **PRIVATE)
         requested = [self.memory, *grid, *self.sampling]
         filling = loading.then(partial(fill_if_requested, player), requested, self.cells, **PRIVATE)
         self.stop_grid.click(None, cancels=[filling], **PRIVATE)
@@ -283,7 +307,8 @@ class PlaygroundPage:
         inputs, settings = [*self.inputs, self.turn], self.settings
         switched = [component.input for pane in self.panes for component in pane.switches]
         drawn = [component.input for component in self.sampling[: len(SAMPLING)]]
-        written = [self.prompt.input, self.prompt.blur]  # what is pasted is not an input to Gradio
+        # What is pasted is not an input to Gradio.
+        written = [event for field in (self.prompt, self.system) for event in (field.input, field.blur)]
         changed = [*written, self.answer_format.input, self.count.input, *switched, *drawn]
         gr.on(changed, self._turn_html, inputs, settings, js=IN_TURN, trigger_mode="multiple", **PRIVATE)
         for pane in self.panes:  # in one event with its switches, which would be those of the model before

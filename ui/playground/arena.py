@@ -31,7 +31,7 @@ CHOICES = {"a": "{a} is better", "b": "{b} is better", "tie": "tie", "both_bad":
 
 
 def link_html(id: str) -> str:
-    """The link that makes a comparison again, which becomes the page's address; nothing while there is none."""
+    """The link that shows a comparison again, which becomes the page's address; nothing while there is none."""
     address = html.escape(f"?r={id}", quote=True)
     return f'<a href="{address}" data-address="{address}">This comparison</a>' if id else ""
 
@@ -123,7 +123,7 @@ class Arena:
         request = Round.of(values)
         answers = [memory.answers.get(number) for number in range(len(request.panes))]
         ended = [answer for answer in answers if answer is not None]
-        if request.lacks_setting or len(ended) < len(answers):  # nothing was generated, or not everywhere
+        if len(ended) < len(answers):  # not everywhere
             return [replace(memory, comparison=""), link_html(""), ""]
         try:
             id = self._store(request, ended)
@@ -132,10 +132,10 @@ class Arena:
         return [replace(memory, comparison=id), link_html(id if self._state.settings.history_days else ""), ""]
 
     def _store(self, request: Round, answers: list[PaneAnswer]) -> str:
-        turns = [Turn.model_validate(turn) for turn in answers[0].turns] if request.answer_format == CHAT else []
-        new = NewComparison(
-            prompt="" if turns else answers[0].prompt, messages=turns, answers=[_new(answer) for answer in answers]
-        )
+        first, is_chat = answers[0], request.answer_format == CHAT
+        turns = _turns(first) if is_chat else []
+        stored = [_new(answer, _turns(answer) if is_chat and answer.turns != first.turns else []) for answer in answers]
+        new = NewComparison(prompt="" if turns else first.prompt, messages=turns, answers=stored)
         return self._state.write_by_viewer(comparisons.store_comparison, new, self._state.settings.history_days).id
 
     def vote(self, choice: Choice, memory: Memory, pair: str, *values: Any) -> list[Any]:
@@ -144,9 +144,9 @@ class Arena:
         A blind round then shows who was behind the letters. Gives the memory, the ratings, the answers, and the inputs
         of each pane.
         """
-        if not memory.comparison:
-            raise gr.Error(NOTHING)
         request = Round.of(values)
+        if not memory.comparison or len(request.panes) < 2:
+            raise gr.Error(NOTHING)
         a, b = pair.split("–")
         if _vote_on(self._state.read(comparisons.get_comparison, memory.comparison), pair) == choice:
             self._state.write_by_viewer(comparisons.withdraw_vote, memory.comparison, a, b)
@@ -191,7 +191,11 @@ def _vote_on(card: ComparisonCard, pair: str) -> Choice | None:
     return next((vote.choice for vote in card.votes if pair == f"{vote.a}–{vote.b}"), None)
 
 
-def _new(answer: PaneAnswer) -> NewAnswer:
+def _turns(answer: PaneAnswer) -> list[Turn]:
+    return [Turn.model_validate(turn) for turn in answer.turns]
+
+
+def _new(answer: PaneAnswer, messages: list[Turn]) -> NewAnswer:
     names = [expert.name for expert in answer.manifest.experts]
     return NewAnswer(
         manifest=answer.manifest,
@@ -203,4 +207,5 @@ def _new(answer: PaneAnswer) -> NewAnswer:
             for row in answer.weights
         ],
         finish_reason=answer.done.reason if answer.done else None,
+        messages=messages,
     )

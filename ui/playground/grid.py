@@ -44,7 +44,7 @@ async def fill(player: Player, models: Sequence[str], lines: str, *sampling: Any
         for column, model in enumerate(models):
             chips, parts = await run_in_threadpool(player.switches_of, model)
             pane = PaneRequest(model, chips, parts["value"])
-            request = Round.of(["Completion", 1, False, prompt, *sampling, *vars(pane).values()])
+            request = Round.of(["Completion", 1, False, prompt, "", *sampling, *vars(pane).values()])
             cells[row, column] = await _cell(player, request)
             yield grid_html(models, prompts, cells, address)
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from engine.config import SamplingConfig
 from engine.errors import Problem
+from engine.events import Done
 from ui.generation.known_models import known_models
 from ui.playground.address import (
     CHAT,
     COMPARISON,
     COMPLETION,
+    FORMAT,
     OFF,
     PANES,
     SAMPLING,
@@ -23,14 +26,17 @@ from ui.playground.address import (
     PlaygroundAddress,
     read_address,
 )
-from ui.playground.player import Player, parts_update
-from ui.playground.rounds import Memory, chips_as, chips_with
-from ui.playground.view import problem_html
+from ui.playground.player import Player, StoredText, frame_html, parts_update
+from ui.playground.rounds import NUM_PANES, Memory, chips_as, chips_with
+from ui.playground.view import PaneAnswer, problem_html
+from ui.present.charts.colours import read_looks
 from ui.present.forms.settings_in_address import not_used, read_parts
 from ui.present.next_step_text import problem_text
 from workbench.analysis.sample_texts import example
+from workbench.answers.posteriors import StoredAnswer
 from workbench.registry.mixtures import most_useful_first
 from workbench.specs.base import SEED
+from workbench.specs.requests import MixtureRequest
 from workbench.store.storage import get_storage
 
 if TYPE_CHECKING:
@@ -48,7 +54,7 @@ NO_MODELS = (
 
 
 class Opening:
-    """Handles the event of the page's loading."""
+    """Handles the events of the page's loading."""
 
     def __init__(self, state: AppState) -> None:
         self._state = state
@@ -69,17 +75,31 @@ class Opening:
         stored = [answer.manifest.model for answer in card.answers] if card else []
         shown_models = [stored[index % len(stored)] for index in range(len(PANES))] if card else sides
         panes = self._panes(models, shown_models, address, card, faults)
+        if address.answer_format == CHAT and sides[0] in {model.id for model in models}:
+            address, why = self._without_chat(address, sides[0])
+            faults += why
         known = [name for name in address.grid_models if name in {model.id for model in models}]
         faults += _unknown([name for name in address.grid_models if name not in known])
         notice = problem_html(not_used(faults)) if faults else ""
         choices = gr.update(choices=[model.id for model in models], value=known)
         grid = [choices, "\n".join(address.grid_prompts), notice if address.has_grid else ""]
-        prompt = address.prompt if address.prompt is not None else self.first_prompt(sides[0], mixtures)
+        prompt = address.prompt
+        if prompt is None:
+            prompt = "" if address.answer_format == CHAT else self.first_prompt(sides[0], mixtures)
         shown = [address.answer_format or gr.skip(), address.count or gr.skip()]
         sampling = [address.sampling.get(name, gr.skip()) for name in SAMPLING]
-        first = restore_comparison(card) if card else [*shown, prompt, *sampling]
+        first = restore_comparison(card) if card else [*shown, prompt, address.system, *sampling]
         memory = Memory(replayed=card.id if card else "", fills=address.has_grid and not faults)
         return [memory, *first, *panes, notice, *grid]
+
+    def _without_chat(self, address: PlaygroundAddress, model: str) -> tuple[PlaygroundAddress, list[str]]:
+        """The address, as a completion where its first model cannot chat, and then why."""
+        generations = self._state.generations
+        try:
+            generations.conversation(generations.plan(MixtureRequest(model)), [{"role": "user", "content": "?"}])
+        except Problem as problem:
+            return replace(address, answer_format=COMPLETION), [f"“{FORMAT}=chat”: {problem_text(problem)}"]
+        return address, []
 
     def _read_query(
         self, query: Iterable[tuple[str, str]]
@@ -138,6 +158,48 @@ class Opening:
         active, others = read_parts(changes.get(pane + OFF, ()), parts)
         return [chips, parts_update(parts, active)], [*faults, *others]
 
+    def show_stored(self, memory: Memory) -> list[Any]:
+        """The answers of the comparison that the address asks for, as they are stored. Outputs as of `play`."""
+        if not memory.replayed:
+            return [gr.skip()] * (NUM_PANES + 1)
+        card = self._player.comparison(memory.replayed)
+        memory = replace(memory, comparison=card.id)
+        shown: list[Any] = [gr.skip()] * NUM_PANES
+        for index in range(len(card.answers)):
+            frame = self._stored(card, index)
+            shown[index] = frame_html(frame)
+            if isinstance(frame, PaneAnswer):
+                memory = memory.with_answer(index, frame)
+            elif turns := card.turns_of(card.answers[index]):  # its tokens cannot be read, but it can go on
+                spoken = {"role": "assistant", "content": card.answers[index].text}
+                memory = replace(memory, turns={**memory.turns, index: (*turns, spoken)})
+        return [*shown, memory]
+
+    def _stored(self, card: ComparisonCard, index: int) -> PaneAnswer | StoredText:
+        """A stored answer by token, or its text only where its tokens can no longer be read."""
+        stored = card.answers[index]
+        choice = stored.choices[0]
+        try:
+            plan = self._state.generations.plan(StoredAnswer.model_validate(stored.model_dump()).request())
+            texts = self._state.generations.host.token_texts(plan, choice.prompt_token_ids, choice.token_ids)
+        except Problem as problem:
+            return StoredText(stored.text, problem_text(problem))
+        if not stored.text.startswith("".join(texts)):  # cut at a stop phrase, or another tokenizer by now
+            return StoredText(stored.text)
+        turns = card.turns_of(stored)
+        start = PaneAnswer("" if turns else card.prompt, stored.experts, stored.manifest, turns=turns)
+        rest = stored.text.removeprefix("".join(texts))
+        return replace(
+            start,
+            looks=read_looks(self._state.settings),
+            texts=tuple(texts),
+            weights=tuple(tuple(row) for row in stored.weights),
+            token_ids=tuple(choice.token_ids),
+            prompt_ids=tuple(choice.prompt_token_ids),
+            done=Done(choice.finish_reason or "", len(choice.prompt_token_ids), len(texts), rest),
+            is_stored=True,
+        )
+
     def first_prompt(self, model: str, mixtures: Sequence[str]) -> str:
         """The start of held-out text of a mixture, up to the end of a word; the default prompt if there is none."""
         if model in mixtures:
@@ -152,11 +214,15 @@ def _unknown(names: Iterable[str]) -> list[str]:
 
 
 def restore_comparison(card: ComparisonCard) -> list[Any]:
-    """Format, number of panes, prompt, and the sampling of the first answer."""
+    """Format, number of panes, prompt, system prompt, and the sampling of the first answer.
+
+    A conversation goes on: its questions stand in the panes.
+    """
     sampling = SamplingConfig(**(card.answers[0].manifest.sampling or {}))
-    prompt = card.messages[-1].content if card.messages else card.prompt
+    system = next((turn.content for turn in card.messages if turn.role == "system"), "")
     drawn = [getattr(sampling, name) for name in SAMPLING]
-    return [CHAT if card.messages else COMPLETION, max(2, len(card.answers)), prompt, *drawn]
+    answer_format, prompt = (CHAT, "") if card.messages else (COMPLETION, card.prompt)
+    return [answer_format, len(card.answers), prompt, system, *drawn]
 
 
 def describe_kind(model: Model) -> str:

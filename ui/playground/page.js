@@ -5,7 +5,7 @@
   const one = (selector) => document.querySelector(selector);
   document.documentElement.lang = "en";
   document.documentElement.classList.toggle("framed", window.top !== window);
-  Object.assign(document.body.dataset, { panes: "2", pane: "A" });
+  Object.assign(document.body.dataset, { panes: "2", pane: "A", format: "Completion" });
 
   const phone = matchMedia("(max-width: 768px)");
   const fit = () => document.body.classList.toggle("phone", phone.matches);
@@ -73,6 +73,17 @@
   window.workbench = {
     inTurn: (values) => [...values.slice(0, -1), ++sent],
     copy: (name) => put(answer(name), `Answer ${name.toUpperCase()} copied.`),
+    picture: (name, ending) => {
+      const button = one(`#answer-${name} .tv-save:not([hidden]) [data-ending=${ending}]`);
+      if (button) button.click(); else notify("Generate an answer first. A blind one has no strip.");
+    },
+    newChat: () => {  // the address of a stored comparison becomes that of the settings
+      const own = one("#settings [data-settings]")?.dataset.settings;
+      window.workbench.hide(false);
+      if (isResult(ours())) setAddress(own ?? "");
+      say("New chat.");
+      one("#prompt textarea")?.focus();
+    },
     put,
     say,
     link: () => {  // of the results that the address is of, else of the settings
@@ -113,6 +124,11 @@
     }
   }, true);
 
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[data-studio]");
+    if (link) link.href = one("#brand a").href + link.dataset.studio;
+  }, true);
+
   // Links stay in the theme that the page was opened with.
   document.addEventListener("click", (event) => {
     const link = event.target.closest('a[href^="?r="]');
@@ -123,28 +139,30 @@
   // The end of an answer is announced; a text that grows stays at its end unless somebody has scrolled up.
   const announced = new WeakMap();
   const watch = (pane, name) => {
-    let isBelow = true, drawn;
+    let isBelow = true, top = 0, drawn;
     const view = document.createElement("div");
     view.className = "token-view";
     pane.addEventListener("scroll", (event) => {
       const text = event.target;
+      ({ scrollTop: top } = text);
       isBelow = text.scrollTop + text.clientHeight > text.scrollHeight - 40;
     }, true);
     const draw = (place) => {  // a new frame brings an empty place: the view moves there, and adds what is new
       if (drawn === place.dataset.tokens && place.contains(view)) return;
-      const top = view.querySelector(".tv-text")?.scrollTop;
+      const before = top;  // outside of the page it is 0
       drawn = place.dataset.tokens;
       place.append(view);
       drawTokens(view, JSON.parse(drawn));
-      view.querySelector(".tv-text").scrollTop = top;
+      view.querySelector(".tv-text").scrollTop = before;
     };
     new MutationObserver(() => {
       const place = pane.querySelector("[data-tokens]");
       if (place) draw(place);
       const text = pane.querySelector(TEXT), state = pane.querySelector(".state[data-done], .problem");
-      if (text && isBelow && !state) text.scrollTop = text.scrollHeight;
-      const words = state?.textContent ?? "";
-      if (words !== announced.get(pane)) {
+      const words = state?.textContent ?? "", isNew = words !== announced.get(pane);
+      const isStored = state?.matches(".stored") && !pane.querySelector(".turn");  // begins at its start; a chat at its end
+      if (text && isBelow && (!state || isNew) && !isStored) text.scrollTop = text.scrollHeight;
+      if (isNew) {
         announced.set(pane, words);
         if (words) say(`Answer ${name}. ${words}`);
       }
@@ -159,7 +177,16 @@
     document.querySelectorAll(".next").forEach((next) => { next.hidden = !isOf(next.dataset, value); });
   };
   const isOf = ({ length, end }, prompt) => prompt.length === Number(length) && prompt.endsWith(end);
+  const leadHome = () => {  // a login is valid for one name of this machine: the one that the page was opened with
+    const loopback = ["localhost", "127.0.0.1"];
+    for (const link of document.querySelectorAll("#brand a")) {
+      const address = new URL(link.href);
+      if ([address.hostname, location.hostname].every((host) => loopback.includes(host))) address.hostname = location.hostname;
+      link.href = address;
+    }
+  };
   const begin = () => {
+    leadHome();
     const names = [..."ABCD"], panes = names.map((name) => one(`#answer-${name.toLowerCase()}`));
     if (panes.includes(null)) { setTimeout(begin, 50); return; }
     panes.forEach((pane, number) => watch(pane, names[number]));
@@ -175,6 +202,7 @@
           settings = address === undefined ? own : early;
           address ??= early;
         }
+        if (address === undefined) settings = own ?? settings;  // what the page itself set, which no user changed
         const isChanged = own === undefined || address !== settings;  // a field that is only left changes nothing
         if (address === undefined || !isChanged) return;
         if (own !== undefined) settings = address;

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -31,6 +30,7 @@ from ui.playground.rounds import (
     Memory,
     PaneRequest,
     Round,
+    begin,
     chip_values,
     chips_chosen,
     chips_of,
@@ -38,7 +38,16 @@ from ui.playground.rounds import (
     pane_of,
     request_of,
 )
-from ui.playground.view import PaneAnswer, answer_html, diff_html, legend_html, next_html, plain_html, problem_html
+from ui.playground.view import (
+    PaneAnswer,
+    answer_html,
+    diff_html,
+    hint_html,
+    legend_html,
+    next_html,
+    plain_html,
+    problem_html,
+)
 from ui.present.charts.colours import read_looks
 from ui.present.forms.settings_in_address import part_values
 from ui.present.next_step_text import problem_text
@@ -64,10 +73,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StoredText:
-    """A stored text that cannot be made again, and why."""
+    """A stored text without its tokens; `problem` says why it cannot be made again."""
 
     text: str
-    problem: str
+    problem: str = ""
 
 
 Frame = PaneAnswer | StoredText | str  # an answer so far, a stored text, or the sentence of a problem
@@ -76,7 +85,7 @@ Frame = PaneAnswer | StoredText | str  # an answer so far, a stored text, or the
 def frame_html(frame: Frame) -> str:
     """The HTML of a pane."""
     if isinstance(frame, StoredText):
-        return plain_html(frame.text) + problem_html(frame.problem)
+        return plain_html(frame.text) + (problem_html(frame.problem) if frame.problem else "")
     return problem_html(frame) if isinstance(frame, str) else answer_html(frame)
 
 
@@ -117,7 +126,7 @@ class Player:
             model = models.get(pane.model or "")
             off = part_values(model.parts, parts_of(pane.parts, model.parts)) if model else []
             panes.append((pane.model or "", chip_values(pane.chips), off))
-        return panes_address(panes, request.prompt, request.answer_format, request.sampling)
+        return panes_address(panes, request.prompt, request.system, request.answer_format, request.sampling)
 
     def legend(self, *values: Any) -> str:
         """The legend of the experts in the panes that are shown, by the same inputs as `play`."""
@@ -128,35 +137,38 @@ class Player:
     async def play(
         self, memory: Memory, *values: Any, only: int | None = None, without_of: int | None = None
     ) -> AsyncGenerator[list[Any], None]:
-        """The growing answers of all panes, or of `only` one with another seed: the HTML of each, and the memory.
+        """The growing answers of all panes, or of `only` one with another seed: the HTML of each, memory, and prompt.
 
-        With `without_of`, the pane next to that one ends as a diff against it (see `leave_out`).
+        With `without_of`, the pane next to that one ends as a diff against it (see `leave_out`). Both answer the last
+        question of a conversation again. A new question leaves the field once a model answers it.
         """
-        request = Round.of(values)
-        if request.lacks_setting:
-            yield [problem_html("A sampling setting is empty."), *[gr.skip()] * NUM_PANES]
-            return
-        if only is not None:
-            request = replace(request, sampling={**request.sampling, "seed": new_seed()}, is_blind=bool(memory.order))
+        memory, request = begin(memory, Round.of(values), only, without_of)
+        is_sent = request.answer_format == CHAT and only is None and without_of is None
         places = [only] if only is not None else list(range(len(request.panes)))
-        if without_of is not None:
-            request = replace(request, is_blind=False)
-        memory = self._at_start(memory, request, only)
         streams = [self.answer(request, place, memory) for place in places]
         async with aclosing(self._draw(memory, places, streams)) as drawn:
             async for update in drawn:
                 memory = update[-1] if isinstance(update[-1], Memory) else memory
-                yield update
+                yield [*update, "" if is_sent and memory.is_read else gr.skip()]
+                is_sent = is_sent and not memory.is_read
         if without_of is not None:
-            yield self._compare(memory, without_of, len(request.panes))
+            yield [*self._compare(memory, without_of, len(request.panes)), gr.skip()]
+
+    @staticmethod
+    def new_chat(memory: Memory) -> list[Any]:
+        """The memory without its conversations, empty panes, and neither a link nor ratings."""
+        return [Memory(values=memory.values), *[hint_html()] * NUM_PANES, "", ""]
 
     def leave_out(self, count: int, *values: Any, index: int) -> list[Any]:
-        """The inputs of the pane next to a pane: the same model without the expert whose chip asks for it."""
+        """The number of panes, and the inputs of the pane next to a pane: the same model without an expert.
+
+        The chip that asks for it names the expert. A single pane gets a neighbour.
+        """
         pane = pane_of(*values[3 * index : 3 * index + 3])
         neighbour = _neighbour(index, count_of(count))
         updates: list[Any] = [gr.skip()] * (3 * NUM_PANES)
         updates[3 * neighbour : 3 * neighbour + 3] = self.inputs_of(pane, str(pane.chips.get("without", "")))
-        return updates
+        return [max(count, 2), *updates]
 
     def inputs_of(self, pane: PaneRequest, without: str = "") -> list[Any]:
         """The inputs of a pane from the registry: of what a browser sent nothing but its choices is used."""
@@ -177,7 +189,7 @@ class Player:
         return updates
 
     async def replay(self, memory: Memory) -> AsyncGenerator[list[Any], None]:
-        """The answers of a stored comparison, made again; each ends with what differs. Outputs as of `play`."""
+        """The answers of the shown comparison, made again; each ends with what differs. Outputs as of `play`."""
         if not memory.replayed:
             yield [gr.skip()] * (NUM_PANES + 1)
             return
@@ -194,7 +206,7 @@ class Player:
             known = StoredAnswer.model_validate(stored.model_dump())
             ids, choice = stored.choices[0].prompt_token_ids, known.choices[0]
             sampling = known.sampling(choice)
-            turns = tuple(turn.model_dump() for turn in card.messages)
+            turns = card.turns_of(stored)
             start = PaneAnswer("" if turns else card.prompt, [], _NO_MANIFEST, turns=turns)
             begins = known.manifest.evidence_from
             async with aclosing(self._answers(known.request(), start, sampling, False, ids, begins)) as answers:
@@ -211,26 +223,14 @@ class Player:
         async with aclosing(newest_of(*streams)) as updates:
             async for new in updates:
                 frames = {indices[at]: frame for at, frame in new.items()}
-                ended = {
-                    index: frame for index, frame in frames.items() if isinstance(frame, PaneAnswer) and frame.done
-                }
-                for index, answer in ended.items():
-                    memory = memory.with_answer(index, answer)
+                before, answers = memory, {at: one for at, one in frames.items() if isinstance(one, PaneAnswer)}
+                if not memory.is_read and any(one.texts or one.done for one in answers.values()):
+                    memory = replace(memory, is_read=True)
+                for index, answer in answers.items():
+                    memory = memory.with_answer(index, answer) if answer.done else memory
                 shown = {index: frame_html(frame) for index, frame in frames.items()}
-                yield [*(shown.get(index, gr.skip()) for index in range(NUM_PANES)), memory if ended else gr.skip()]
-
-    def _at_start(self, memory: Memory, request: Round, only: int | None) -> Memory:
-        """The memory at the start of a round: a blind one draws who stands behind which letter."""
-        if only is not None:
-            turns = {place: turns for place, turns in memory.turns.items() if place != only}
-            before = memory.answers.get(only)
-            question = before.turns[:-1] if before is not None else ()
-            return replace(memory, turns={**turns, only: tuple(question)}, comparison="")
-        order = list(range(len(request.panes)))
-        random.shuffle(order)
-        goes_on = request.answer_format == CHAT
-        shown = tuple(order) if request.is_blind else ()
-        return Memory(turns=memory.turns if goes_on else {}, order=shown, values=memory.values)
+                changed = gr.skip() if memory is before else memory
+                yield [*(shown.get(index, gr.skip()) for index in range(NUM_PANES)), changed]
 
     def set_values(self, memory: Memory, text: str | None) -> tuple[Memory, str]:
         """The memory with values for the chat template, a JSON object; and what is wrong with the text."""
@@ -371,8 +371,8 @@ def parts_of(chosen: Sequence[str], parts: Mapping[str, Sequence[str]]) -> dict[
 
 
 def _neighbour(index: int, count: int) -> int:
-    """The pane at the right, or of the last one that at the left."""
-    return index + 1 if index + 1 < count else index - 1
+    """The pane at the right, or of the last one that at the left; of a single one that which is to come."""
+    return index + 1 if index + 1 < max(count, 2) else index - 1
 
 
 def _differences(stored: ComparedAnswerCard, answer: PaneAnswer) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, Json, TypeAdapter, ValidationError
 
 from ui.errors import BadUsageError
+from ui.generation.model_host import new_seed
 from ui.playground.address import CHAT, COMPLETION, SAMPLING
 from ui.playground.view import PaneAnswer
 from ui.present.forms.settings_in_address import MemberSetting, member_values, read_members
@@ -128,6 +130,7 @@ class Round:
     prompt: str
     sampling: Mapping[str, Any]
     panes: Sequence[PaneRequest]
+    system: str = ""  # the system prompt of a conversation, in the place of its own; empty: it keeps its own
     answer_format: str = COMPLETION
     is_blind: bool = False
     without: bool = False
@@ -135,7 +138,8 @@ class Round:
     @classmethod
     def of(cls, values: Sequence[Any]) -> Round:
         """The values of the page's components, in the order of `app.PlaygroundPage.inputs`."""
-        answer_format, count, is_blind, prompt, max_tokens, temperature, top_p, top_k, seed, without, *rest = values
+        answer_format, count, is_blind, prompt, system, *values = values
+        max_tokens, temperature, top_p, top_k, seed, without, *rest = values
         given = zip(SAMPLING, (max_tokens, temperature, top_p, top_k, seed), strict=True)
         try:
             sampling = {
@@ -145,7 +149,8 @@ class Round:
         except (TypeError, ValueError, OverflowError):
             raise BadUsageError("A sampling setting is not a number.") from None
         panes = [pane_of(*rest[3 * number : 3 * number + 3]) for number in range(count_of(count))]
-        return cls(str(prompt or ""), sampling, panes, answer_format, bool(is_blind), bool(without))
+        system = str(system or "").strip()
+        return cls(str(prompt or ""), sampling, panes, system, answer_format, bool(is_blind), bool(without))
 
     @property
     def lacks_setting(self) -> bool:
@@ -184,7 +189,7 @@ def count_of(panes: Any) -> int:
     """How many panes are shown. Raises BadUsageError for more or fewer than there can be."""
     if type(panes) is int and 1 <= panes <= NUM_PANES:
         return panes
-    raise BadUsageError(f"There are 2 to {NUM_PANES} panes.", "Reload the page.")
+    raise BadUsageError(f"There are 1 to {NUM_PANES} panes.", "Reload the page.")
 
 
 @dataclass(frozen=True)
@@ -198,15 +203,52 @@ class Memory:
     replayed: str = ""  # the id of what the address asks for
     fills: bool = False  # whether the address asks for a grid, which can be filled
     values: Mapping[str, Any] = field(default_factory=dict)  # for the chat template
+    is_read: bool = False  # whether a model began to answer in the last round
 
     def turns_of(self, pane: int, request: Round) -> tuple[Mapping[str, str], ...]:
         """The conversation of a pane with the new question; empty in a completion."""
         if request.answer_format != CHAT:
             return ()
-        return (*self.turns.get(pane, ()), {"role": "user", "content": request.prompt})
+        turns = self.turns.get(pane, ())
+        if request.system:
+            spoken = [turn for turn in turns if turn["role"] != "system"]
+            turns = ({"role": "system", "content": request.system}, *spoken)
+        return (*turns, {"role": "user", "content": request.prompt})
 
     def with_answer(self, pane: int, answer: PaneAnswer) -> Memory:
         """The memory with the end of an answer."""
         spoken = {"role": "assistant", "content": answer.generated}
         turns = {**self.turns, pane: (*answer.turns, spoken)} if answer.turns else self.turns
         return replace(self, answers={**self.answers, pane: answer}, turns=turns)
+
+
+def begin(memory: Memory, request: Round, only: int | None, without_of: int | None) -> tuple[Memory, Round]:
+    """What a round begins with: of all panes, of `only` one with another seed, or of a pane and one without an expert.
+
+    The last two answer the last question again. A blind round draws who stands behind which letter, and a conversation
+    keeps that. Raises BadUsageError for a round that nobody can answer.
+    """
+    is_chat = request.answer_format == CHAT
+    again = without_of if only is None else only
+    before = None if again is None else memory.answers.get(again)
+    turns = before.turns if before is not None and is_chat else ()
+    if turns:
+        request = replace(request, prompt=turns[-1]["content"])
+    if request.lacks_setting:
+        raise BadUsageError("A sampling setting is empty.", "Fill it in, under Sampling.")
+    if is_chat and not request.prompt.strip():
+        raise BadUsageError("The message is empty.", "Write one first.")
+    if only is not None:
+        request = replace(request, sampling={**request.sampling, "seed": new_seed()}, is_blind=bool(memory.order))
+        return replace(memory, turns={**memory.turns, only: turns[:-1]}, comparison="", is_read=False), request
+    order = list(range(len(request.panes)))
+    if without_of is not None:
+        request = replace(request, is_blind=False)
+        return Memory(turns=dict.fromkeys(order, turns[:-1]), values=memory.values), request
+    goes_on = is_chat and bool(memory.turns)
+    if not goes_on:
+        random.shuffle(order)
+    elif len(memory.order) == len(order):
+        order = list(memory.order)
+    shown = tuple(order) if request.is_blind else ()
+    return Memory(turns=memory.turns if is_chat else {}, order=shown, values=memory.values), request

@@ -13,13 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from engine.events import BACKBONE, Done, GateWeights, Token
+from ui.addresses import MOST_LINKED
 from ui.generation.ablation import Without
 from ui.playground.mode_gates import inside_html, table_html
 from ui.present.charts.colours import Looks, chip, in_order
 from ui.present.charts.posteriors import leaders, legend
 from ui.present.charts.token_view import Part, TokenData, TokenPassage, weight_data
+from ui.present.pages import POSTERIORS
 from ui.present.text.formatting import pluralize
 from ui.present.text.mode_gates import rows_inside
 from workbench.answers.posteriors import Manifest, ManifestExpert
@@ -65,6 +68,7 @@ class PaneAnswer:
     is_blind: bool = False
     num_before: int = 0  # generations that wait for a slot before this one
     replayed: str = ""
+    is_stored: bool = False  # read from a comparison, not generated; `columns` are then its heaviest experts
 
     def with_event(self, event: Token | Done) -> PaneAnswer:
         """The answer with event more token, or with its end."""
@@ -148,9 +152,21 @@ def _more(answer: PaneAnswer) -> str:
     inside = inside_html(answer.texts, answer.gates, answer.parts, answer.done is not None)
     details = f"{_legend_of_parts(answer)}{table}{inside}{_manifest(answer.manifest)}"
     return (
-        f"{losses_html(answer.without)}"
+        f"{losses_html(answer.without)}{_posteriors_link(answer)}"
         f'<details class="more"><summary>Weights and files</summary><div tabindex="0">{details}</div></details>'
     )
+
+
+def _posteriors_link(answer: PaneAnswer) -> str:
+    """The way to the page that reads the text again, with a switch for each expert; the script adds the studio."""
+    if answer.done is None or len(answer.columns) < 2:
+        return ""
+    text = answer.text.strip()
+    chosen = {"posterior.mixture": answer.manifest.model, "posterior.text": text[:MOST_LINKED]}
+    query = urlencode(chosen, quote_via=quote, errors="replace")
+    address = html.escape(f"{POSTERIORS.address}?{query}", quote=True)
+    some = f"the first {MOST_LINKED:,} characters" if len(text) > MOST_LINKED else "this text"
+    return f'<p class="onward"><a href="#" data-studio="{address}" target="_blank">Read {some} in Posteriors</a></p>'
 
 
 def _legend_of_parts(answer: PaneAnswer) -> str:
@@ -179,8 +195,9 @@ def problem_html(sentence: str) -> str:
 
 
 def plain_html(text: str) -> str:
-    """The HTML of a stored text that is not made again."""
-    return f'<div class="generated" tabindex="0" role="group" aria-label="Stored answer">{html.escape(text)}</div>'
+    """The HTML of a stored text without its tokens."""
+    words = f'<div class="generated" tabindex="0" role="group" aria-label="Stored answer">{html.escape(text)}</div>'
+    return f'{words}<p class="state stored" data-done="yes">Stored answer.</p>'
 
 
 def hint_html() -> str:
@@ -198,6 +215,8 @@ def _state(answer: PaneAnswer) -> str:
     if answer.done is None:
         return f'<p class="state">{tokens} so far, {speed}{CONTINUES}'
     reason = ENDINGS.get(answer.done.reason, answer.done.reason)
+    if answer.is_stored:
+        return f'<p class="state stored" data-done="yes">Stored answer: {reason}. {tokens}.{_seed(answer)}</p>'
     replay = f" <b>{html.escape(answer.replayed)}</b>" if answer.replayed else ""
     pace = f"{tokens} in {answer.seconds:.1f} s" + (f", {speed}" if speed else "")
     return f'<p class="state" data-done="yes">Finished: {reason}. {pace}.{_seed(answer)}{replay}</p>'
@@ -210,7 +229,7 @@ def _seed(answer: PaneAnswer) -> str:
 
 def _weights_table(answer: PaneAnswer) -> str:
     led = [answer.columns[index] for index in leaders(answer.weights)]
-    ranked = sorted(answer.experts(), key=lambda name: -answer.mean(name))
+    ranked = sorted(answer.columns, key=lambda name: -answer.mean(name))
     columns = [("Expert", ""), ("", "bar"), ("Mean weight", "number"), ("Tokens led", "number")]
     rows = (_weight_cells(answer, name, led.count(name)) for name in ranked)
     return table_html("Weights of the experts", columns, rows) + _reading(answer, ranked)

@@ -6,12 +6,14 @@ left, so that *back* would forget them. Here each choice is an entry, and *back*
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from engine.text.split_names import HELD_OUT_SPLITS, HeldOutSplit
@@ -33,6 +35,39 @@ def open_page(name: str) -> None:
         st.session_state[_OPENED] = {key: st.query_params.get_all(key) for key in st.query_params}
     if st.session_state.get(_PAGE) != name:
         st.session_state[_PAGE], st.session_state[_WRITTEN], st.session_state[_FAULTS] = name, {}, {}
+
+
+@contextmanager
+def one_entry() -> Iterator[None]:
+    """However many choices change within it, the browser's history gets one entry. Also a decorator.
+
+    Streamlit sends the address at each change of a choice, and the browser makes an entry of each: a click that changes
+    two would leave a pair in the history that nobody chose. Here only the last address is sent.
+    """
+    context = get_script_run_ctx()
+    if context is None:
+        yield
+        return
+    send, addresses = context.enqueue, list[ForwardMsg]()
+
+    def hold(message: ForwardMsg) -> None:
+        if message.WhichOneof("type") == "page_info_changed":
+            addresses.append(message)
+        else:
+            send(message)
+
+    context.enqueue = hold  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        context.enqueue = send  # type: ignore[method-assign]
+        if addresses:
+            send(addresses[-1])
+
+
+def fragment(run_every: float | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`st.fragment` for a part of a page with choices: a run of it makes one entry, as that of a page does."""
+    return lambda part: st.fragment(one_entry()(part), run_every=run_every)
 
 
 def query_at_opening() -> Mapping[str, Sequence[str]]:

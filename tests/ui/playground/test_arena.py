@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ui.playground.rounds import Memory, Round
 from workbench.analysis.ratings import Rating, RatingTable, RatingTables
 from workbench.registry.comparisons import get_comparison, list_comparisons
 from workbench.registry.database import reading, transaction
+from workbench.requests.verification import linked_comparison
 from workbench.schema.tables import Artifact
 from workbench.settings import Settings
 
@@ -29,12 +31,27 @@ def state(mixed: Path, host: Any) -> Any:
     return create_app(Settings(home=mixed), host, playground=False).state.workbench
 
 
-def test_a_vote_counts_and_a_round_is_not_stored_again_while_a_setting_is_empty(state: Any) -> None:
+def test_a_vote_counts_while_a_setting_is_empty(state: Any) -> None:
     memory, values = stored(state, "both/code", "both/law")
-    values[4] = None  # the tokens
+    values[5] = None  # the tokens
     assert "1 vote" in Arena(state).vote("a", memory, "A–B", *values)[-1]
-    again, *_ = Arena(state).store(memory, *values)
-    assert (memory.comparison != "", again.comparison) == (True, "")
+
+
+def test_each_answer_of_a_stored_conversation_keeps_its_own_turns(state: Any) -> None:
+    player, memory = Player(state), Memory()
+    values = inputs(player, "both/code", "both/law", answer_format="Chat")
+    _, memory = played(player, memory, *values)
+    spoken = ["I am code.", "I am law."]
+    earlier = {pane: (turns[0], {**turns[1], "content": spoken[pane]}) for pane, turns in memory.turns.items()}
+    _, memory = played(player, replace(memory, turns=earlier), *values)
+    memory, *_ = Arena(state).store(memory, *values)
+
+    *_, opened = Opening(state).show_stored(Memory(replayed=memory.comparison))
+
+    assert opened.turns == memory.turns
+    with reading() as session:
+        linked = linked_comparison(get_comparison(session, memory.comparison), state.generations.plan).answers
+    assert [answer.request["messages"][1]["content"] for answer in linked] == spoken
 
 
 def stored(state: Any, *models: str, **changes: Any) -> tuple[Memory, list[Any]]:
@@ -95,7 +112,7 @@ def test_without_two_answers_there_is_nothing_to_vote_on(state: Any) -> None:
 
 
 def test_a_blind_round_names_nobody_until_the_vote(state: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ui.playground.player.random.shuffle", lambda order: order.reverse())
+    monkeypatch.setattr("ui.playground.rounds.random.shuffle", lambda order: order.reverse())
     player = Player(state)
     values = inputs(player, "both", "both/law", blind=True)
     drawn, memory = played(player, Memory(), *values)
@@ -139,7 +156,7 @@ class Query:
 def test_a_link_makes_the_same_text_again_and_says_so(state: Any) -> None:
     memory, _ = stored(state, "both", "both/law")
     player = Player(state)
-    opened, answer_format, count, prompt, max_tokens, _, _, _, seed, *panes = Opening(state).load(
+    opened, answer_format, count, prompt, _, max_tokens, _, _, _, seed, *panes = Opening(state).load(
         Query(r=memory.comparison)
     )  # type: ignore[arg-type]
     assert (answer_format, count, prompt, max_tokens, seed) == ("Completion", 2, "the sea", 3, 1)
@@ -147,6 +164,27 @@ def test_a_link_makes_the_same_text_again_and_says_so(state: Any) -> None:
     last = again(player, opened)
     assert all("The same text as stored." in one for one in last)
     assert all("Changed since" not in one for one in last)
+
+
+def test_a_link_shows_what_is_stored_and_generates_nothing(state: Any, host: Any) -> None:
+    memory, _ = stored(state, "both", "both/law")
+    num_generated = len(host.seeds)
+    *shown, now = Opening(state).show_stored(Memory(replayed=memory.comparison))
+    assert len(host.seeds) == num_generated
+    for html in shown[:2]:
+        assert "Stored answer: max tokens reached. 3 tokens. Seed 1." in html
+        assert "The same text" not in html
+    assert now.comparison == memory.comparison
+    assert [now.answers[place].generated for place in (0, 1)] == [" sea0 sea1 sea2"] * 2
+    assert now.answers[0].mean("both/code") == pytest.approx(0.75)
+
+
+def test_a_stored_text_that_other_tokens_would_write_is_shown_as_it_is_stored(state: Any, host: Any) -> None:
+    memory, _ = stored(state, "both", "both/law")
+    host.first_id = 7  # other tokens
+    first, *_ = Opening(state).show_stored(Memory(replayed=memory.comparison))
+    assert " sea0 sea1 sea2" in first
+    assert "Stored answer." in first
 
 
 def test_a_link_says_what_differs(state: Any, host: Any) -> None:

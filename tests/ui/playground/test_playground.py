@@ -11,18 +11,22 @@ import time
 from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from starlette.testclient import TestClient
 
+from engine.errors import ContextLengthExceededError
 from engine.events import Done, GateWeights, TextReading, Token
 from ui.api.app import create_app
+from ui.errors import BadUsageError
 from ui.playground.opening import first_choice
 from ui.playground.player import Player, frame_html
 from ui.playground.rounds import Memory, PaneRequest, Round
-from ui.playground.view import PaneAnswer, answer_html, problem_html
+from ui.playground.view import PaneAnswer, answer_html, hint_html, problem_html
 from workbench.answers.posteriors import Manifest, ManifestExpert
 from workbench.answers.server import Model
 from workbench.formatting.palette import GREY, look_of
@@ -87,18 +91,24 @@ def frames(player: Player, model: str | None, experts: list[str], max_tokens: in
 
 
 def inputs(
-    player: Player, *models: str, max_tokens: int = 3, blind: bool = False, answer_format: str = "Completion"
+    player: Player,
+    *models: str,
+    max_tokens: int = 3,
+    blind: bool = False,
+    answer_format: str = "Completion",
+    prompt: str = "the sea",
+    system: str = "",
 ) -> list[Any]:
     """The values of the page's components with these models in its panes."""
     panes = [value for model in models for value in (model, player.switches_of(model)[0], [])]
-    return [answer_format, len(models), blind, "the sea", max_tokens, 0.0, 1.0, 0, 1, False, *panes]
+    return [answer_format, len(models), blind, prompt, system, max_tokens, 0.0, 1.0, 0, 1, False, *panes]
 
 
-def played(player: Player, memory: Memory, *values: Any) -> tuple[list[list[Any]], Memory]:
-    """All updates of a round, and the memory after it."""
+def played(player: Player, memory: Memory, *values: Any, **options: Any) -> tuple[list[list[Any]], Memory]:
+    """All updates of a round without that of the prompt, and the memory after it."""
 
     async def collect() -> list[list[Any]]:
-        return [update async for update in player.play(memory, *values)]
+        return [update[:-1] async for update in player.play(memory, *values, **options)]
 
     drawn = asyncio.run(collect())
     return drawn, next(update[-1] for update in reversed(drawn) if isinstance(update[-1], Memory))
@@ -109,6 +119,16 @@ def test_everything_generated_and_named_is_escaped() -> None:
 
     assert "<img" not in page
     assert page.count(html.escape("<img src=x")) >= 6
+
+
+def test_a_text_that_several_experts_wrote_leads_to_posteriors_and_a_long_one_says_how_much_of_it() -> None:
+    answer = answer_of(0.9)
+    assert "data-studio" not in answer_html(answer)
+    ended = answer.with_event(Done("stop", 1, 1, ""))
+    assert "Read this text in Posteriors" in answer_html(ended)
+    assert f"posteriors?posterior.mixture=m&amp;posterior.text={quote(HOSTILE[:10], safe='')}" in answer_html(ended)
+    long = replace(ended, prompt="a" * 5_000)
+    assert "Read the first 2,000 characters in Posteriors" in answer_html(long)
 
 
 @pytest.mark.parametrize(
@@ -378,13 +398,13 @@ def test_while_a_setting_is_empty_nothing_is_generated_and_the_next_tokens_and_t
     player: Player,
 ) -> None:
     values = inputs(player, "both", "both/law")
-    values[4] = None  # the tokens
+    values[5] = None  # the tokens
 
     async def collect(updates: Any) -> list[list[Any]]:
         return [update async for update in updates]
 
-    ((first, *_),) = asyncio.run(collect(player.play(Memory(), *values)))
-    assert "A sampling setting is empty." in first
+    with pytest.raises(BadUsageError, match="A sampling setting is empty"):
+        played(player, Memory(), *values)
     assert player.address(*values) == ""
     assert "both/law" in player.legend(*values)
     assert any("75%" in str(update[0]) for update in asyncio.run(collect(player.read_next(*values))))
@@ -396,6 +416,70 @@ def test_a_conversation_goes_on_in_each_pane(player: Player) -> None:
     assert [turn["role"] for turn in memory.turns[1]] == ["user", "assistant"] * 2
     last = next(update[1] for update in reversed(drawn) if isinstance(update[1], str))
     assert html.unescape(last).count('"kind": "turn"') == 3  # the first question and answer, and the second question
+
+
+def test_a_question_leaves_the_field_with_the_first_token_and_is_kept_if_nobody_answers(
+    player: Player, host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def prompts(*models: str, **options: Any) -> list[Any]:
+        values = inputs(player, *models, **options)
+        return [update[-1] async for update in player.play(Memory(), *values)]
+
+    sent = asyncio.run(prompts("both", "both/law", answer_format="Chat"))
+    assert [prompt for prompt in sent if isinstance(prompt, str)] == [""]
+    assert not any(isinstance(prompt, str) for prompt in asyncio.run(prompts("both", "both/law")))
+    assert not any(isinstance(prompt, str) for prompt in asyncio.run(prompts("gone", answer_format="Chat")))
+
+    def refuse(*_: Any) -> Iterator[Token]:
+        raise ContextLengthExceededError("The prompt is too long.", "Shorten it.")
+        yield
+
+    monkeypatch.setattr(host, "stream", refuse)
+    assert not any(isinstance(prompt, str) for prompt in asyncio.run(prompts("both", answer_format="Chat")))
+
+
+def test_an_empty_message_is_refused(player: Player) -> None:
+    with pytest.raises(BadUsageError, match="The message is empty"):
+        played(player, Memory(), *inputs(player, "both", answer_format="Chat", prompt=" "))
+
+
+@pytest.mark.parametrize("options", [{"only": 1}, {"without_of": 1}])
+def test_the_last_question_is_answered_again_though_its_field_is_empty(player: Player, options: Any) -> None:
+    chat = partial(inputs, player, "both", "both/law", answer_format="Chat")
+    _, memory = played(player, Memory(), *chat())
+    _, memory = played(player, memory, *chat(prompt="and the hill"))
+    questions = memory.turns[1][:3]
+
+    _, memory = played(player, memory, *chat(prompt=""), **options)
+
+    assert memory.answers[1].turns == questions
+
+
+def test_a_system_prompt_stands_first_in_the_conversation_and_can_be_changed(player: Player) -> None:
+    chat = partial(inputs, player, "both", answer_format="Chat")
+    _, memory = played(player, Memory(), *chat(system="Answer in verse."))
+    _, memory = played(player, memory, *chat(system="Answer in prose."))
+    _, memory = played(player, memory, *chat())
+
+    roles = [turn["role"] for turn in memory.turns[0]]
+    assert roles == ["system", *["user", "assistant"] * 3]
+    assert memory.turns[0][0]["content"] == "Answer in prose."  # an empty field leaves it
+
+
+def test_a_blind_conversation_keeps_who_stands_behind_which_letter(player: Player) -> None:
+    values = inputs(player, "both", "both/law", "both/code", answer_format="Chat", blind=True)
+    memory, orders = Memory(), []
+    for _ in range(5):
+        _, memory = played(player, memory, *values)
+        orders.append(memory.order)
+    assert len(set(orders)) == 1
+
+
+def test_a_new_chat_starts_without_the_conversation(player: Player) -> None:
+    _, memory = played(player, Memory(), *inputs(player, "both", answer_format="Chat"))
+    memory, *panes, link, ratings = player.new_chat(memory)
+    assert (memory, link, ratings) == (Memory(), "", "")
+    assert panes == [hint_html()] * 4
 
 
 def test_values_for_the_chat_template_reach_every_pane_until_they_are_taken_away(player: Player) -> None:

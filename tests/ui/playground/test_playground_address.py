@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import QueryParams
 
+from engine.errors import ChatTemplateError
 from tests.ui.playground.test_playground import HOSTILE, inputs
 from ui.addresses import LONGEST_QUERY
 from ui.api.app import create_app
@@ -32,7 +33,7 @@ from workbench.settings import Settings
 
 USUAL = {name: one.usual for name, one in SAMPLING.items()}
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-OUTPUTS_BEFORE_PANES = 9  # the memory, format, number of panes, prompt and the five settings of sampling
+OUTPUTS_BEFORE_PANES = 10  # memory, format, number of panes, prompt, system prompt, five settings of sampling
 
 
 def read(address: str) -> PlaygroundAddress:
@@ -46,13 +47,16 @@ def test_what_a_grid_writes_is_read_again(models: list[str], prompts: list[str],
     assert requested.sampling == {**USUAL, "seed": seed}
 
 
-@given(TEXT, TEXT, st.lists(TEXT, unique=True), st.floats(0, 2))
-def test_what_panes_write_is_read_again(model: str, prompt: str, changes: list[str], temperature: float) -> None:
+@given(TEXT, TEXT, TEXT, st.lists(TEXT, unique=True), st.floats(0, 2))
+def test_what_panes_write_is_read_again(
+    model: str, prompt: str, system: str, changes: list[str], temperature: float
+) -> None:
     panes = [(model, changes, []), ("b", [], ["e: part"]), ("c", [], [])]
-    requested = read(panes_address(panes, prompt, "Chat", {**USUAL, "temperature": temperature}))
+    requested = read(panes_address(panes, prompt, system, "Chat", {**USUAL, "temperature": temperature}))
     assert requested.models == {"left": model, "right": "b", "third": "c"}
     assert requested.changes == ({"left.set": changes} if changes else {}) | {"right.off": ["e: part"]}
-    assert (requested.prompt, requested.count, requested.answer_format) == (prompt, 3, "Chat")
+    assert (requested.prompt, requested.system) == (prompt, system)
+    assert (requested.count, requested.answer_format) == (3, "Chat")
     assert requested.sampling == {**USUAL, "temperature": temperature}
     assert requested.faults == ()
 
@@ -64,7 +68,7 @@ def test_what_panes_write_is_read_again(model: str, prompt: str, changes: list[s
         ("seed=1.5", "not “1.5”"),
         ("temperature=nan", "“temperature” is a number from 0 to 2, not “nan”."),
         ("max_tokens=513", "from 1 to 512"),
-        ("panes=1", "“panes” is 2, 3 or 4, not “1”."),
+        ("panes=5", "“panes” is 1, 2, 3 or 4, not “5”."),
         ("format=poem", "“format” is chat or completion, not “poem”."),
         ("tempreature=1", "“tempreature” is not a setting of the playground."),
         ("left=a&left=b", "“left” is there more than once."),
@@ -105,7 +109,7 @@ def test_an_address_sets_experts_weights_and_parts_of_a_pane(state: Any) -> None
 def test_the_address_of_panes_opens_them_as_they_are(state: Any) -> None:
     player = Player(state)
     values = inputs(player, "both", "apps")
-    values[11]["experts"][1]["on"] = False
+    values[12]["experts"][1]["on"] = False
     values[-1] = ['["apps/composed", "law"]']
     address = player.address(*values)
     assert "left.set=both/law%3Aoff" in address
@@ -129,11 +133,29 @@ def test_a_grid_is_filled_only_where_all_of_its_address_can_be_used(state: Any) 
         assert "<img" not in notice
 
 
+def test_a_link_to_a_chat_opens_an_empty_one_or_says_why_it_is_a_completion(
+    state: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened() -> tuple[Any, Any, str]:
+        outputs = Opening(state).load(SimpleNamespace(query_params=QueryParams("left=both&format=chat")))  # type: ignore[arg-type]
+        return outputs[1], outputs[3], outputs[-4]
+
+    assert opened() == ("Chat", "", "")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ChatTemplateError("“both” has no chat template.", "Make experts of another seed model.")
+
+    monkeypatch.setattr(state.generations.host, "conversation_prompt", refuse)
+    answer_format, prompt, notice = opened()
+    assert (answer_format, bool(prompt)) == ("Completion", True)
+    assert "“both” has no chat template." in notice
+
+
 def test_an_unknown_comparison_leaves_a_page_that_can_be_used(state: Any) -> None:
     memory, panes, notice, _ = load(state, ("r", "abc"))
     assert memory.replayed == ""
     assert "There is no comparison" in notice
-    assert panes[0]["value"] == "apps"
+    assert panes[0]["value"] == "both"  # the oldest
 
 
 def filled(state: Any, lines: str, seed: int | None) -> list[str]:

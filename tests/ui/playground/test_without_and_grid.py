@@ -36,12 +36,13 @@ def test_words_that_went_and_came_are_marked_and_never_markup() -> None:
     assert "&lt;img" in shown
 
 
-def test_the_pane_beside_takes_the_model_without_the_expert(player: Player) -> None:
-    values = inputs(player, "both", "both/law")[10:]
+@pytest.mark.parametrize("num_panes", [1, 2])
+def test_the_pane_beside_takes_the_model_without_the_expert(player: Player, num_panes: int) -> None:
+    values = inputs(player, "both", "both/law")[11:]
     values[1] = {**values[1], "without": "both/law"}
-    updates = player.leave_out(2, *values, index=0)
+    count, *updates = player.leave_out(num_panes, *values, index=0)
     model, chips, _ = updates[3:6]
-    assert model == "both"
+    assert (count, model) == (2, "both")
     assert [one["name"] for one in chips["experts"] if one["on"]] == ["both/code"]
     assert len(updates) == 3 * NUM_PANES
 

@@ -1,7 +1,7 @@
 const NAMED = 7, LEAST_WEIGHT = 0.005;  // experts named at a token: so many, and all of this weight
 const FULL_NATS = 3;  // the difference at which a tint is at its strongest
 
-function drawTokens(root, data) {
+function drawTokens(root, data, onSwitch) {
   const SVG = "http://www.w3.org/2000/svg", COLUMNS = 160;
   const make = (tag, name, text) => {
     const one = document.createElement(tag);
@@ -24,6 +24,7 @@ function drawTokens(root, data) {
     return one;
   };
 
+  const active = root.getRootNode().activeElement, focused = active && active.dataset.expert;
   // The frame stays as long as the parts are the same, so that focus and selection outlive new tokens.
   const wanted = JSON.stringify([data && data.parts, data && data.titles, data && data.captions, data && data.before, !!weights]);
   let state = root.tokenView;
@@ -32,6 +33,14 @@ function drawTokens(root, data) {
     state = root.tokenView = {wanted, keys: [], nodes: [], at: -1};
     state.text = make("div", "tv-text");
     state.strip = make("div", "tv-strip");
+    state.save = make("div", "tv-save");
+    for (const [words, type, ending] of [["Save as PNG", "image/png", "png"], ["Save as SVG", "image/svg+xml", "svg"]]) {
+      const button = make("button", "", words);
+      button.type = "button";
+      button.dataset.ending = ending;
+      button.onclick = () => saveFile({text: state.picture(), type, file_name: `strip.${ending}`});
+      state.save.append(button);
+    }
     state.legend = make("ul");
     state.detail = make("div");
     state.now = make("span", "tv-hidden");
@@ -45,6 +54,7 @@ function drawTokens(root, data) {
       }
       if ((data.captions || {})[part]) section.append(make("p", "", data.captions[part]));
       section.append(state[part]);
+      if (part === "strip" && weights) section.append(state.save);
       root.append(section);
     }
     root.append(state.now);
@@ -147,16 +157,30 @@ function drawTokens(root, data) {
     }
     state.pointer = make("div", "tv-pointer");
     state.strip.replaceChildren(runs, picture, state.pointer);
+    state.picture = () => stripPicture(data, picture);
+    state.save.hidden = !tokens.length;
   }
 
   if (root.contains(state.legend)) {
     if (weights) {
       const led = experts.map((_, place) => leads.filter((one) => one === place).length);
+      const off = data.off || [], numOn = experts.filter(({name}) => !off.includes(name)).length;
       state.legend.replaceChildren(...experts.map((expert, place) => {
-        const one = make("li");
-        one.append(chip(expert), `${expert.name}: leads at ${led[place]} of ${tokens.length}`);
+        const one = make("li"), isOff = off.includes(expert.name), canSwitch = onSwitch && expert.mark !== "+";
+        const inside = canSwitch ? make("button", "tv-switch") : one;
+        inside.append(chip(expert), `${expert.name}: ${isOff ? "off" : `leads at ${led[place]} of ${tokens.length}`}`);
+        if (canSwitch) {
+          inside.type = "button";
+          inside.dataset.expert = expert.name;
+          inside.setAttribute("aria-pressed", String(!isOff));
+          inside.disabled = !isOff && numOn < 2;
+          inside.onclick = () => onSwitch(expert.name);
+          one.append(inside);
+        }
         return one;
       }));
+      const again = [...state.legend.querySelectorAll("button")].find((one) => one.dataset.expert === focused);
+      if (again && focused) again.focus();
     } else {
       const sample = (name, words) => {
         const one = make("li"), shown = make("span", `tv-token ${name}`, "line");

@@ -1,8 +1,8 @@
 """A text by token: tinted by leading expert or by difference, with the strip of weights and the numbers of a token.
 
-`drawTokens` of the script depends on nothing but a root element and the data, and may be called again with longer data
-while text is written. The studio and the playground mount it. Tokens and names are user data: they are set as text,
-never as markup.
+`drawTokens` of the scripts depends on nothing but a root element and the data, and may be called again with longer data
+while text is written. The strip can be saved as a picture. The studio and the playground mount it. Tokens and names
+are user data: they are set as text, never as markup.
 """
 
 from __future__ import annotations
@@ -13,10 +13,15 @@ from typing import Literal, TypedDict
 
 from workbench.formatting.palette import GREY, Look
 
-DRAW, CSS = (Path(__file__).with_name(f"token_view.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
+SAVE, PICTURE, VIEW, CSS = (
+    Path(__file__).with_name(name).read_text(encoding="utf-8")
+    for name in ("save_file.js", "strip_picture.js", "token_view.js", "token_view.css")
+)
+DRAW = SAVE + PICTURE + VIEW
 HTML = '<div class="token-view"></div>\n'
 Part = Literal["strip", "legend", "text", "detail"]
 Weights = Sequence[Sequence[float]]  # token × expert
+DRAWN_FROM = 0.005  # nats: a smaller difference has no tint (token_view.js)
 SHOWN = 7  # experts that are drawn one by one; all others are one
 
 
@@ -51,6 +56,9 @@ class TokenData(TypedDict, total=False):
     weights: Weights  # token × drawn expert
     leads: Sequence[int]  # the drawn expert that leads at each token
     shares: Sequence[float]  # the weight of the leading expert, which may be one of the others
+    off: Sequence[str]  # experts that are switched off
+    answered: Sequence[str]  # those that were switched off when the page was drawn; given: the legend has switches
+    full: Weights  # the weights while all are on; left out where all are
     differences: Sequence[float]  # nats
     sides: Sequence[str]  # the expert, and the one that it is compared with
 
@@ -66,32 +74,39 @@ def weight_data(
     titles: Mapping[Part, str] | None = None,
     captions: Mapping[Part, str] | None = None,
     num_shown: int = SHOWN,
+    full: Weights | None = None,
 ) -> TokenData:
     """The data of tokens and the weight of each expert at each of them; `looks` has one for each expert.
 
     The `num_shown` experts with the greatest mean weight keep their own colour. All others are one, in grey.
+    `full` are the weights while all experts are on, if some are off now.
     """
-    kept = _most_weighty(weights, len(experts), num_shown)
+    kept = _most_weighty(full or weights, len(experts), num_shown)
     rest = [place for place in range(len(experts)) if place not in kept]
     drawn = [_expert_to_draw(experts[place], looks[place]) for place in kept]
     if rest:
         drawn.append({"name": f"{len(rest)} others", "mark": "+", "colour": GREY, "letters": "#000000"})
     leading = [max(range(len(row)), key=row.__getitem__) for row in weights]
     place_of = {place: number for number, place in enumerate(kept)}
-    return {
+
+    def rounded(of: Weights) -> Weights:
+        return [
+            [round(row[place], 4) for place in kept] + ([round(sum(row[place] for place in rest), 4)] if rest else [])
+            for row in of
+        ]
+
+    data: TokenData = {
         "label": label,
         "parts": list(parts),
         "titles": dict(titles or {}),
         "captions": dict(captions or {}),
         "tokens": list(tokens),
         "experts": drawn,
-        "weights": [
-            [round(row[place], 4) for place in kept] + ([round(sum(row[place] for place in rest), 4)] if rest else [])
-            for row in weights
-        ],
+        "weights": rounded(weights),
         "leads": [place_of.get(place, len(kept)) for place in leading],
         "shares": [round(row[place], 4) for row, place in zip(weights, leading, strict=True)],
     }
+    return data | {"full": rounded(full)} if full else data
 
 
 def difference_data(

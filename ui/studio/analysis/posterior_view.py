@@ -13,18 +13,16 @@ from ui.present.charts.colours import in_order, read_looks
 from ui.present.charts.heatmap import in_order_of_homes
 from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block
 from ui.present.charts.posteriors import (
-    Weights,
-    average_weights,
-    lead_title,
     posterior_heatmap,
-    posterior_lines,
     posterior_paths,
 )
 from ui.present.charts.token_view import weight_data
 from ui.present.forms.settings_in_address import not_used, part_values, read_parts
 from ui.present.text.formatting import plain, pluralize
+from ui.present.text.measures import describe_without
 from ui.present.text.mode_gates import Gates, num_blocks, rows_inside
 from ui.present.text.posteriors import describe_short_domains, posterior_title
+from ui.studio.analysis.text_reader import show_reading
 from ui.studio.job_views.pending_jobs import empty_until_scored, how_to_score
 from ui.studio.mixtures.gate_form import choose_evidence
 from ui.widgets.address import choose_number, choose_one, choose_split, fresh, note, note_fault
@@ -67,8 +65,9 @@ def show_domains(saved: MixtureRequest) -> None:
         empty_until_scored(why, how_to_score(mixture, answer.split), mixture, answer.split)
         return
     st.markdown(f"**{plain(posterior_title(answer))}**")
-    if short := describe_short_domains(answer):
-        st.caption(plain(short))
+    for words in (describe_without(answer.without, answer.split), describe_short_domains(answer)):
+        if words:
+            st.caption(plain(words))
     looks = read_looks()
     groups = {is_trained: [row for row in answer.domains if row.is_trained == is_trained] for is_trained in _TITLES}
     for is_trained, rows in groups.items():
@@ -125,32 +124,6 @@ def _draw_options(saved: MixtureRequest) -> PosteriorMapRequest | None:
     )
 
 
-def show_weighted_text(tokens: Sequence[str], weights: Weights, experts: Sequence[str], key: str) -> None:
-    """Parts 2 to 4 of the story of a text: strip, words and token; then the same as lines and as means."""
-    looks = read_looks()
-    data = weight_data(
-        tokens,
-        weights,
-        experts,
-        [looks.expert(name) for name in experts],
-        parts=("strip", "legend", "text", "detail"),
-        titles={
-            "strip": f"2 · {lead_title(weights, experts)}",
-            "text": "3 · Words coloured by their leading expert",
-            "detail": "4 · The token under the pointer",
-        },
-        captions={
-            "strip": "Posterior of each expert at each token, from left to right; heights add up to 1.",
-            "text": f"{pluralize(len(tokens), 'token')}. Marks name the expert from there on; a stronger colour is "
-            "more weight. Point at a word, or use the arrow keys.",
-        },
-    )
-    show_tokens(data, f"{key}.tokens")
-    with st.expander("Lines, means and numbers", icon=":material/show_chart:"):
-        show_chart(posterior_lines(tokens, weights, experts, looks), key)
-        show_chart(average_weights(weights, experts, looks), f"{key}_mean")
-
-
 DOMAIN, PASSAGE = "posteriors.domain", "posteriors.passage"
 
 
@@ -164,7 +137,7 @@ def show_passages(answer: PosteriorMap, saved: MixtureRequest) -> None:
     title = st.empty()
     left, right = st.columns([3, 2], vertical_alignment="bottom")
     domain = choose_one(left.selectbox, "Domain of the text", domains, key=DOMAIN, on_change=_go_to_first_passage)
-    title.markdown(f"##### A passage of {plain(domain)}")
+    title.markdown(f"## A passage of {plain(domain)}")
     with reading() as session:
         texts = passages(session, get_storage(), saved.model, domain, answer.split)
     if not texts:
@@ -175,7 +148,7 @@ def show_passages(answer: PosteriorMap, saved: MixtureRequest) -> None:
     read = read_text("posterior_passage", saved, texts[number - 1], "Reading the passage", as_saved=True)
     if read and read.tokens:
         st.caption("The beginning of a held-out document, read with the mixture's own gate.")
-        show_weighted_text(read.tokens, read.weights, read.experts, "posterior_passage")
+        show_reading(MixtureRequest(saved.model), texts[number - 1], read, "posterior_passage")
 
 
 def read_text(
@@ -230,7 +203,7 @@ def show_inside(answer: PosteriorAnswer, parts: Mapping[str, Sequence[str]]) -> 
 
 
 def _show_expert(expert: str, parts: Sequence[str], tokens: Sequence[str], gates: Gates) -> None:
-    st.markdown(f"##### Inside {plain(expert)}: words coloured by what weighed most, backbone or part")
+    st.markdown(f"## Inside {plain(expert)}: words coloured by what weighed most, backbone or part")
     blocks = range(num_blocks(gates, expert))
     key = f"inside.{expert}"
     chosen = st.segmented_control(

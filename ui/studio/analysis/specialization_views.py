@@ -83,7 +83,7 @@ def _show(answer: Retention, key: str) -> None:
         st.caption(plain(f"{describe_measured_text(answer)} {HOW_TO_READ} {where}"))
     else:
         st.info(plain(f"No expert here has its {number} measured on all of these domains."))
-    st.markdown("##### Each expert on each domain: higher accuracy and lower perplexity are better")
+    st.markdown("## Each expert on each domain: higher accuracy and lower perplexity are better")
     show_table(retention_rows(answer), f"{key}_rows", f"Experts on {', '.join(answer.targets)} and {answer.retain}")
     if answer.missing:
         offer_scores(answer, key)
@@ -138,7 +138,7 @@ def show_cell(shown: HeatmapScores, looks: Looks) -> Cell | None:
     domain = choose_one(
         right.selectbox, "Domain of the text", shown.domains, key=DOMAIN, usual=usual[1], on_change=_go_to_first_passage
     )
-    title.markdown(f"##### 2 · {plain(expert)} reading {plain(domain)}")
+    title.markdown(f"## 2 · {plain(expert)} reading {plain(domain)}")
     _show_numbers(shown, looks, expert, domain)
     _draw_steps(cells, (expert, domain))
     return expert, domain
@@ -182,7 +182,7 @@ def show_passages(shown: HeatmapScores, cell: Cell, split: HeldOutSplit) -> None
     expert, domain = cell
     home = shown.own_expert(domain)
     if home is None or home == expert:
-        st.markdown("##### 3 · The passage")
+        st.markdown("## 3 · The passage")
         st.info(plain(f"{expert} is the in-domain expert of {domain}: choose a cell of another domain."))
         return
     question = ContrastRequest(domain=domain, expert=expert, rival=home, split=split)
@@ -195,7 +195,7 @@ def _show_comparison(answer: TokenComparison) -> None:
     left, right = st.columns(2)
     side = choose_one(left.segmented_control, "Passages", [WORST, BEST], default=WORST, key=SIDE, required=True)
     passages = answer.worst if side == WORST else answer.best
-    title.markdown(f"##### 3 · The passage where it {'loses' if side == WORST else 'wins'} most")
+    title.markdown(f"## 3 · The passage where it {'loses' if side == WORST else 'wins'} most")
     st.caption(plain(describe_contrast(answer)))
     if not passages:
         st.info("No passage of this kind was scored.")

@@ -1,11 +1,10 @@
-"""The overview: three numbers, the picture of text, experts and mixture, what runs now, and the next step."""
+"""The overview: a text read by the experts, three numbers, the picture of text and experts, and what runs now."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import streamlit as st
 
@@ -20,12 +19,11 @@ from ui.present.next_steps import (
     first_visit_title,
     suggestions,
 )
-from ui.present.pages import CORPORA, EXPERTS, JOBS, OVERVIEW, POSTERIORS
+from ui.present.pages import CORPORA, EXPERTS, JOBS, OVERVIEW
 from ui.present.picture import (
     card_of,
     cards_to_show,
     describe_serving,
-    look_data,
     members_off,
     picture_legend,
     picture_of,
@@ -35,110 +33,25 @@ from ui.present.picture import (
 from ui.present.text.formatting import ago, plain, plain_with_code, pluralize
 from ui.present.text.measures import describe_comparability, odd_measures
 from ui.serving.login import LOGOUT_PATH
-from ui.studio.job_views.job_view import show_line
+from ui.studio.analysis.opening_text import show_field, show_opening
+from ui.studio.job_views.job_line import show_line
+from ui.studio.job_views.notifications import offer_notification
 from ui.studio.shared.contents import (
     Contents,
     curves_of,
     mixture_of_page,
     read_contents,
     show_numbers,
+    with_intervals,
 )
 from ui.studio.shared.health import API_SERVER, Sign, signs_of_health
-from ui.widgets.background import forget, kept_client, poll
-from ui.widgets.elements.components import show_cards, show_expert_shares, show_picture
+from ui.studio.shared.seed_answer import show_seed_answer
+from ui.widgets.elements.components import show_cards, show_picture
 from ui.widgets.notices import cannot_change, explain_problems, keep
 from ui.widgets.page_head import show_head, show_next_step
 from workbench.access.home_token import needs_token
-from workbench.analysis.sample_texts import example
 from workbench.answers.cards import JobCard, MixtureCard
-from workbench.answers.posteriors import PosteriorAnswer
-from workbench.registry.database import reading
 from workbench.settings import get_settings
-from workbench.store.storage import get_storage
-
-_FIELD, _KEPT, _CALL = "overview.text", "overview.kept_text", "overview.reading"
-MOST_EXPERTS = 4
-MOST_LINKED = 2_000  # characters of a text in a link; the rest is left out
-EXAMPLE = "Permission is hereby granted, free of charge, to any person obtaining a copy of this software"
-
-
-def show_own_text(title: str, mixture: MixtureCard | None, looks: Looks, is_first: bool) -> None:
-    """The field, and who reads the text that was given; `mixture` is None while none can read."""
-    with st.container(border=True, key="own_text"):
-        st.subheader(title, anchor=False)
-        if mixture is None:
-            st.caption("It is read automatically as soon as the experts can read, if you do not reload this page.")
-        _draw_field(is_first, mixture.name if mixture else "")
-        text = st.session_state.get(_KEPT, "")
-        if text and mixture is None:
-            st.markdown(":material/bookmark: Your text is kept.")
-        elif text and mixture:
-            _show_reading(text, mixture, looks)
-
-
-def _draw_field(is_first: bool, reader: str) -> None:
-    if _FIELD not in st.session_state:
-        st.session_state[_FIELD] = st.session_state.get(_KEPT, "")
-    st.text_area(
-        "Your text",
-        key=_FIELD,
-        height=130 if is_first else 90,
-        label_visibility="collapsed",
-        placeholder="Paste a few sentences or lines of code.",
-    )
-    with st.container(horizontal=True):
-        st.button("Read this text" if reader else "Read it when ready", key="overview.read", on_click=_keep)
-        st.button("Take an example", key="overview.example", type="tertiary", on_click=_take_example, args=(reader,))
-
-
-def _keep() -> None:
-    st.session_state[_KEPT] = st.session_state[_FIELD].strip()
-    forget(_CALL)
-
-
-def _take_example(reader: str) -> None:
-    with explain_problems(), reading() as session:
-        st.session_state[_FIELD] = (example(session, get_storage(), reader) if reader else "") or EXAMPLE
-    _keep()
-
-
-def _show_reading(text: str, mixture: MixtureCard, looks: Looks) -> None:
-    def fetch() -> PosteriorAnswer:
-        return kept_client(get_settings()).posterior(model=mixture.name, text=text)
-
-    call = poll(_CALL, (mixture.name, text), fetch)
-    if not call.is_done():
-        st.caption("The experts are reading it.")
-    elif call.failure is not None:
-        with explain_problems():
-            raise call.failure
-    else:
-        answer: PosteriorAnswer = call.answer
-        show_expert_shares(reading_rows(answer, looks), "overview_reading")
-        st.caption(plain(f"Mean weight over {pluralize(len(answer.tokens), 'token')}, by {mixture.name}."))
-        chosen = {"posterior.mixture": mixture.name, "posterior.text": text[:MOST_LINKED]}
-        st.page_link(POSTERIORS.script, label="See every word", icon="", query_params=chosen)
-
-
-def reading_rows(answer: PosteriorAnswer, looks: Looks) -> list[dict[str, Any]]:
-    """The experts with the largest mean weights over a text, and all others as one row."""
-    count = max(1, len(answer.weights))
-    means = {name: sum(row[i] for row in answer.weights) / count for i, name in enumerate(answer.experts)}
-    order = sorted(means, key=lambda name: -means[name])
-    rows = [_row(name, means[name], looks) for name in order[:MOST_EXPERTS]]
-    if rest := order[MOST_EXPERTS:]:
-        rows.append(_row(pluralize(len(rest), "other"), sum(means[name] for name in rest), Looks()))
-    return rows
-
-
-def _row(name: str, share: float, looks: Looks) -> dict[str, Any]:
-    return {
-        "name": name,
-        "look": look_data(looks.expert(name)),
-        "share": round(share, 4),
-        "words": f"{share:.0%}".replace("%", " %"),
-    }
-
 
 MOST_RUNNING, MOST_RECENT = 4, 5
 _RUNNING, _ENDED = "overview.running", "overview.ended"  # ids of jobs, and the words on those that ended last
@@ -148,7 +61,7 @@ def show_unfinished(unfinished: Sequence[JobCard], count: int) -> None:
     """The jobs at work with their progress and the time left, and those that wait as a number."""
     with st.container(border=True, key="at_work"):
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.subheader("Running now", anchor=False, width="content")
+            st.header("Running now", anchor=False, width="content")
             st.space("stretch")
             with st.container(width="content", key="small_link_jobs"):
                 st.page_link(
@@ -158,12 +71,13 @@ def show_unfinished(unfinished: Sequence[JobCard], count: int) -> None:
             st.caption("No job is running. Jobs appear here with their progress and ETA.")
         for job in unfinished[:MOST_RUNNING]:
             show_line(job)
+            offer_notification(job, "overview")
 
 
 def show_recent(over: Sequence[JobCard]) -> None:
     """The jobs that ended last, a line each."""
     with st.container(border=True, key="recent"):
-        st.subheader("Recent", anchor=False)
+        st.header("Recent", anchor=False)
         if not over:
             st.caption("No job has ended yet.")
         for job in sorted(over, key=lambda job: -(job.finished_at or job.created_at))[:MOST_RECENT]:
@@ -240,16 +154,17 @@ def show_first_visit(have: Contents) -> None:
     left, right = st.columns([2, 1])
     with left, st.container(border=True, key="first_steps"):
         holdings = have.holdings()
-        st.subheader(plain(first_visit_title(holdings)), anchor=False)
+        st.header(plain(first_visit_title(holdings)), anchor=False)
         st.caption("Text becomes domains, domains become experts. The demos download nothing.")
         if not have.unfinished and not have.experts:
             _offer_start()
         for number, step in enumerate(first_steps(holdings, [domain.name for domain in have.domains], have.over), 1):
             _show_step(number, step)
     with right:
-        show_own_text("Meanwhile: paste a text", None, looks_of(have.experts), is_first=True)
+        show_seed_answer(have.seeds)
+        show_field("Meanwhile: paste a text")
         with st.container(border=True, key="words"):
-            st.subheader("Three words to know", anchor=False)
+            st.header("Three words to know", anchor=False)
             st.markdown(_THREE_WORDS)
         if have.over:
             show_recent(have.over)
@@ -323,15 +238,14 @@ def _live() -> None:
 
 def _show_all(have: Contents, *, is_served: bool | None) -> None:
     looks, mixture = looks_of(have.experts), mixture_of_page(have)
+    if mixture is not None:
+        show_opening(mixture, have.experts)
     show_numbers(have, mixture)
     left, right = st.columns([2, 1])
     with left:
         _show_picture(have, mixture, looks, is_served)
     with right:
         show_unfinished(have.unfinished, have.num_unfinished)
-        is_training = any(job.state == "running" and job.kind.startswith("train-") for job in have.unfinished)
-        title = "While it trains: which expert reads your text?" if is_training else "Which expert reads your text?"
-        show_own_text(title, mixture, looks, is_first=False)
         show_recent(have.over)
     _show_experts(have, mixture, looks)
 
@@ -350,7 +264,7 @@ def _show_experts(have: Contents, mixture: MixtureCard | None, looks: Looks) -> 
     off = members_off(have.mixtures)
     domains = {domain.name: domain for domain in have.domains}
     certified = {addition.about_id for addition in have.additions if addition.findings.get("ok")}
-    scores, curves = scores_of(have.evaluations), curves_of(shown)
+    scores, curves = with_intervals(scores_of(have.evaluations), shown), curves_of(shown)
     measures = scores.measures(shown)
     odd = odd_measures(measures)
     cards = [

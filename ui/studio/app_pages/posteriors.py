@@ -11,7 +11,8 @@ import streamlit as st
 from ui.addresses import LONGEST_QUERY
 from ui.present.pages import POSTERIORS
 from ui.present.text.formatting import plain, pluralize
-from ui.studio.analysis.posterior_view import draw_parts, read_text, show_domains, show_inside, show_weighted_text
+from ui.studio.analysis.posterior_view import draw_parts, read_text, show_domains, show_inside
+from ui.studio.analysis.text_reader import show_reading
 from ui.studio.job_views.pending_jobs import empty_until_trained
 from ui.studio.mixtures.gate_form import draw_evidence, note_gate, recall_gate, setting_questions
 from ui.studio.mixtures.mixture_controls import saved_request
@@ -57,7 +58,7 @@ def _show_text(mixture: MixtureCard, cards: Mapping[str, MixtureCard]) -> None:
     """The story of one text: the text, the strip of weights, the words, and the numbers of one token."""
     left, right = st.columns([4, 9])
     with left, st.container(border=True):
-        st.markdown("##### 1 · A text")
+        st.markdown("## A text")
         sent = _draw_form(mixture)
     if sent is None:
         with right:
@@ -69,7 +70,7 @@ def _show_text(mixture: MixtureCard, cards: Mapping[str, MixtureCard]) -> None:
             parts = {member.expert: member.parts for member in model.members if member.parts} if model else {}
             doing = "Reading the text (the first time also loads the experts)"
             if answer := read_text("posterior", request, text, doing):
-                _draw(answer, parts)
+                _draw(request, text, answer, parts)
 
 
 def _draw_form(mixture: MixtureCard) -> tuple[MixtureRequest, str] | None:
@@ -145,8 +146,8 @@ def _take_example(model: str) -> None:
         st.session_state[_TEXT] = example(session, get_storage(), model)
 
 
-def _draw(answer: PosteriorAnswer, parts: Mapping[str, list[str]]) -> None:
-    tokens, weights, experts = answer.tokens, answer.weights, answer.experts
+def _draw(request: MixtureRequest, text: str, answer: PosteriorAnswer, parts: Mapping[str, list[str]]) -> None:
+    tokens, experts = answer.tokens, answer.experts
     if not tokens:
         st.info("The text has no token. Write a longer one.")
         return
@@ -155,7 +156,7 @@ def _draw(answer: PosteriorAnswer, parts: Mapping[str, list[str]]) -> None:
             plain(f"{pluralize(len(tokens), 'token')}, all of {experts[0]}: it is the only expert, so its weight is 1.")
         )
     else:
-        show_weighted_text(tokens, weights, experts, "posterior")
+        show_reading(request, text, answer, "posterior")
     show_inside(answer, parts)
 
 
