@@ -24,6 +24,7 @@ BACKGROUND_THREAD = "request of a page"  # the name of every thread of this modu
 _QUICK_SECONDS = 0.4  # seconds that a quick answer may take before the page goes on without it
 _REFRESH_SECONDS = 0.5
 _TRY_AGAIN_SECONDS = 10.0
+_AGAIN = "{}.again"  # the key of the next attempt
 _LOOK_AGAIN_SECONDS = 3.0  # while the API server does not answer
 _HEIGHT = 272  # pixels, of a chart: what comes pushes nothing down
 
@@ -95,16 +96,25 @@ def _call_for(key: str, request: Any, fetch: Callable[[], Any]) -> BackgroundCal
 
 
 def poll(key: str, request: Any, fetch: Callable[[], Any]) -> BackgroundCall:
-    """The call for `request`, for a live part of a page, which looks again anyway; what failed is tried again."""
+    """The call for `request`, for a live part of a page, which looks again anyway.
+
+    What failed is tried again, and stands until the next attempt has ended.
+    """
     call = _call_for(key, request, fetch)
     if call.is_done(_QUICK_SECONDS) and call.failure is not None and call.seconds > _TRY_AGAIN_SECONDS:
-        forget(key)
+        again = _call_for(_AGAIN.format(key), request, fetch)
+        if again.is_done(_QUICK_SECONDS):
+            forget(key)
+            st.session_state["background_calls"][key] = again
+            return again
     return call
 
 
 def forget(key: str) -> None:
     """Drops an answer, so that it is fetched again."""
-    st.session_state.get("background_calls", {}).pop(key, None)
+    calls = st.session_state.get("background_calls", {})
+    calls.pop(key, None)
+    calls.pop(_AGAIN.format(key), None)
 
 
 @st.fragment(run_every=_REFRESH_SECONDS)

@@ -9,8 +9,10 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 import streamlit as st
 
+from ui.present.charts.small_grid import small_grid
 from ui.present.csv_text import csv_text
 from ui.present.text.formatting import plain
+from ui.widgets.elements import components
 from workbench.formatting.chart_template import HEIGHT, CaptionedChart
 from workbench.formatting.number_format import DASH
 from workbench.formatting.palette import Look
@@ -59,16 +61,7 @@ def show_table(
 
 def offer_csv(rows: Rows, name: str, key: str) -> None:
     """A button that downloads rows as NAME.csv."""
-    st.download_button(
-        "Download as CSV",
-        as_csv(rows),
-        file_name=f"{name}.csv",
-        mime="text/csv",
-        key=key,
-        on_click="ignore",
-        icon=":material/download:",
-        type="tertiary",
-    )
+    components.download_button("Download as CSV", as_csv(rows), f"{name}.csv", key)
 
 
 def _formats(rows: Rows) -> Iterator[tuple[str, str]]:
@@ -122,13 +115,16 @@ def show_chart(
     `on_select` is called when a point is clicked (see `click_position`), or an area drawn where the modes allow it (see
     `areas`). The description stands above the chart, below it, or with the table where it says no more than that.
     """
-    st.markdown(f"##### {plain(picture.title)}")
+    st.markdown(f"## {plain(picture.title)}")
     if words == "above":
         st.caption(plain(picture.description))
-    _fit_legend(picture.figure)
-    choose: dict[str, Any] = {"on_select": on_select, "selection_mode": selection_modes} if on_select else {}
-    config = _CONFIG_OF_MAPS if "lasso" in selection_modes else _CONFIG
-    st.plotly_chart(picture.figure, key=f"{key}_chart", config=config, alt=picture.description, **choose)
+    if grid := small_grid(picture.figure, picture.description):
+        components.show_grid(grid, f"{key}_chart", on_select)
+    else:
+        _fit_legend(picture.figure)
+        choose: dict[str, Any] = {"on_select": on_select, "selection_mode": selection_modes} if on_select else {}
+        config = _CONFIG_OF_MAPS if "lasso" in selection_modes else _CONFIG
+        st.plotly_chart(picture.figure, key=f"{key}_chart", config=config, alt=picture.description, **choose)
     if words == "below":
         st.caption(plain(picture.description))
     with st.expander("Data table", icon=":material/table:"):
@@ -154,7 +150,10 @@ def click_position(key: str) -> tuple[int, int] | None:
 
     A second click on a point takes its selection away, and is a click on it all the same: something else may have been
     chosen since, and the point must lead back to what it stands for. None if no selection was there to take away.
+    Of a small heatmap, which is a table, it is the cell.
     """
+    if cell := (st.session_state.get(f"{key}_chart") or {}).get("cell"):
+        return int(cell[0]), int(cell[1])
     selection = _selection(key)
     before: tuple[int, int] | None = st.session_state.pop(f"{key}_clicked", None)
     if not selection or not selection["points"]:
@@ -187,4 +186,4 @@ def _corners(left: float, right: float, top: float, bottom: float) -> list[tuple
 
 def _selection(key: str) -> Any:
     state = st.session_state.get(f"{key}_chart")
-    return state["selection"] if state else None
+    return state.get("selection") if state else None

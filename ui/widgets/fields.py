@@ -79,19 +79,24 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 _DETAILS = "details"
 _DOUBLED = (1, 2, 4, 8, 16, 32)  # numbers of experts in C-BTM's tables
-_DETAILS_TITLE = "More: how to read it, and how much"
+_DETAILS_TITLE = "More"
+_FIRST = ("num_steps", "learning_rate", "block_size")  # of a group: what most trainings change
 
 
 def draw_questions(form: str, questions: Iterable[QuestionForm], tucked: Collection[str] = ()) -> Answers:
-    """Draws the spec's own questions, then each group in an expander; gives the answers by path.
+    """Draws the spec's own questions and the first of its groups, then the rest in expanders; the answers by path.
 
     `tucked` are own fields that seldom need an answer: they go into an expander too.
     """
     groups: dict[str, list[QuestionForm]] = {}
+    first: list[QuestionForm] = []
     for question in questions:
-        groups.setdefault(_DETAILS if question.path[0] in tucked else question.group, []).append(question)
+        is_first = question.group and question.path[-1] in _FIRST
+        group = _DETAILS if question.path[0] in tucked else question.group
+        (first if is_first else groups.setdefault(group, [])).append(question)
     answers = {question.path: draw_widget(form, question) for question in groups.pop("", [])}
-    for group, inside in groups.items():
+    answers |= _draw_group(form, first)
+    for group, inside in sorted(groups.items(), key=lambda pair: pair[0] == _DETAILS):
         title = _DETAILS_TITLE if group == _DETAILS else inside[0].group_title or group
         with st.expander(title, icon=":material/tune:"):
             answers |= _draw_group(form, inside)
@@ -99,7 +104,7 @@ def draw_questions(form: str, questions: Iterable[QuestionForm], tucked: Collect
 
 
 def _draw_group(form: str, questions: Sequence[QuestionForm]) -> Answers:
-    columns = st.columns(3)
+    columns = st.columns(3) if questions else ()
     answers: Answers = {}
     for number, question in enumerate(questions):
         with columns[number % 3]:

@@ -13,7 +13,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from engine.errors import Problem
-from jobs.queue.submit import submit
+from jobs.queue.submit import submit_with_follow_up
 from ui.present.forms.job_forecast import (
     describe_missing_forecast,
     describe_row,
@@ -24,16 +24,15 @@ from ui.present.forms.job_forecast import (
 )
 from ui.present.forms.questions import Offers, assemble, changed_answers, limit_questions, number_faults, questions_of
 from ui.present.forms.readable_folders import require_readable
-from ui.present.jobs.job_status import style_of
-from ui.present.pages import JOBS
 from ui.present.text.formatting import duration, plain, plain_with_code
 from ui.widgets.background import BackgroundCall
+from ui.widgets.elements.components import bring_into_view
 from ui.widgets.fields import Answers, draw_preset, draw_questions, show_command
 from ui.widgets.notices import cannot_change, explain_problems, show_failure
 from workbench.access.actor import Role, may
 from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpecError
-from workbench.job_records.jobs import get_jobs
+from workbench.job_records.devices import list_devices
 from workbench.job_records.preconditions import advice_on
 from workbench.kinds.kind import kind_named, parse_as
 from workbench.registry.database import reading
@@ -41,13 +40,7 @@ from workbench.settings import get_settings
 from workbench.specs.base import Spec
 from workbench.specs.requests import TrainClusters
 
-_STATES = {  # of the last job; in the others it goes on as it was submitted
-    "done": (st.success, "is done"),
-    "failed": (st.error, "has failed"),
-    "cancelled": (st.warning, "is cancelled"),
-    "paused": (st.warning, "is paused"),
-    "interrupted": (st.warning, "is interrupted"),
-}
+GPU_FIELDS = ("num_gpus", "gpu_share")
 _UNNAMED = "unnamed"  # what a job is called while it is measured, before it has a name
 
 
@@ -62,10 +55,11 @@ def show_job_form(
     tucked: Collection[str] = (),
     complaints: Sequence[str] = (),
     beside: Answers | None = None,
-    send: Callable[[Any], str] = submit,
+    send: Callable[[Any], str] = submit_with_follow_up,
     limits: Mapping[tuple[str, ...], int] | None = None,
     plan: type[Spec] | None = None,
     proposed: Answers | None = None,
+    show_outcome: Callable[[str, str], None],
 ) -> None:
     """The form of a kind of job; `command` is that of its kind. The id of the submitted job is kept for `last_job`.
 
@@ -75,9 +69,10 @@ def show_job_form(
     `beside` are options of the command that are not in the spec; `send` submits the spec, with
     jobs that belong to it, and returns the id of the job to show; `limits` are upper bounds of whole numbers.
     `plan` is the spec of several jobs, whose form has the key `kind`; `proposed` are answers that fields begin with.
+    `show_outcome` draws the job (id, key) at the button.
     """
     spec = plan or kind_named(kind).spec
-    questions = questions_of(spec, offers, skip=("kind", *skip))
+    questions = questions_of(spec, offers, skip=("kind", *skip, *_fields_without_use(kind)))
     left, right = _columns(has_costs=plan is not None or kind_named(kind).probe is not None)
     with left:
         if plan is None:
@@ -92,6 +87,8 @@ def show_job_form(
     line = command(changed_answers(questions, answers) | (given or {}) | (beside or {})) if command else ""
     with right:
         expected = _expect(answers, parsed, faults, spec) if left is not right else None
+    if left is right and isinstance(parsed, Spec) and not faults:
+        _show_advice(parsed)
     with left:
         if expected is not None:
             show_first_batch(expected)
@@ -101,27 +98,24 @@ def show_job_form(
         if expected is not None and expected.nearest:
             values = {f"{kind}.training.{name}": value for name, value in expected.nearest.items()}
             st.button("Use these settings", key=f"{kind}.nearest", on_click=st.session_state.update, args=(values,))
-        outcome = st.container()  # above the button, since what is below it may lie outside of the window
+        outcome = st.container(key=f"outcome_{kind}")  # above the button: what is below it may be out of sight
         if st.button(
             label, type="primary", icon=":material/send:", key=f"{kind}.submit", disabled=cannot_change() or is_refused
         ):
+            st.session_state[f"{kind}.clicks"] = st.session_state.get(f"{kind}.clicks", 0) + 1
             with outcome, explain_problems():
                 st.session_state[f"{kind}.job"] = send(_require_valid(parsed, complaints))
-        with outcome:
-            _show_submitted(kind)
+        if job_id := last_job(kind):
+            with outcome, explain_problems():
+                show_outcome(job_id, kind)
+    bring_into_view(f".st-key-outcome_{kind}", st.session_state.get(f"{kind}.clicks", 0), f"{kind}.in_view")
 
 
-def _show_submitted(kind: str) -> None:
-    """Above the button: the state of the last job, as its card may stand below the edge of the screen."""
-    if job_id := last_job(kind):
-        with reading() as session:
-            cards = get_jobs(session, [job_id])
-        for card in cards:
-            show, words = _STATES.get(card.state, (st.success, "is submitted"))
-            icon = style_of(card).icon if card.state in _STATES else ":material/check:"
-            show(plain(f"“{card.title}” {words}."), icon=icon)
-            label = "The last job"
-            st.page_link(JOBS.script, label=label, icon=JOBS.icon, query_params={"job": job_id})
+def _fields_without_use(kind: str) -> Sequence[str]:
+    """The fields about GPUs that a clone does not bring along, as long as no worker has ever registered one."""
+    with reading() as session:
+        has_gpus = bool(list_devices(session))
+    return () if has_gpus else [name for name in GPU_FIELDS if f"{kind}.{name}" not in st.session_state]
 
 
 def _columns(*, has_costs: bool) -> tuple[DeltaGenerator, DeltaGenerator]:
@@ -149,15 +143,19 @@ def _expect(answers: Answers, parsed: Spec | BadSpecError, faults: Sequence[str]
         st.caption(plain(f"Not measured. {problem}"))
         return None
     if _is_job(kind):
-        with reading() as session:
-            for advice in advice_on(session, spec):
-                st.info(plain(advice))
+        _show_advice(spec)
     expected = measure(spec)
     if expected is not None:
         if not _is_job(kind):
             st.caption(plain(expected.title))
         show_costs(expected, kind)
     return expected
+
+
+def _show_advice(spec: Spec) -> None:
+    with reading() as session:
+        for advice in advice_on(session, spec):
+            st.info(plain(advice))
 
 
 def _request(parsed: Spec | BadSpecError) -> str:
@@ -201,8 +199,7 @@ def _is_job(spec: type[Spec]) -> bool:
 
 LOOK_SECONDS = 1.0  # between two looks of a page at its probes
 _PATIENCE_SECONDS = 15.0  # without a look, after which a probe ends: the page was left
-_SETTLED_SECONDS = 1.5  # that a form must stand as it is before it is measured
-_CALLS, _SINCE = "probes", "probes.since"  # in the session
+_CALLS, _WANTED = "probes", "probes.wanted"  # in the session
 
 
 class ProbeCall(BackgroundCall):
@@ -296,26 +293,38 @@ def _key(spec: Spec) -> str:
 
 
 def measure(spec: Spec) -> Forecast | None:
-    """The forecast of a form's job: it draws the progress of the probe, or why there is none."""
+    """The forecast of a form's job: it draws the progress of the probe, or the button that starts it."""
     call = call_of(spec)
+    if call is None and st.session_state.get(_WANTED) != _key(spec):
+        st.caption("Its first updates are measured on this machine, and nothing is kept. It can be started without.")
+        _offer_probe(spec, "Measure it")
+        return None
     if call is None or call.is_running():
         _measuring(spec)
         return None
-    if isinstance(call.failure, Problem):
-        show_failure(call.failure)
-    elif call.failure is not None:
-        st.caption(plain(f"Not measured: {call.failure}. It can be started all the same."))
+    if call.failure is not None:
+        if isinstance(call.failure, Problem):
+            show_failure(call.failure)
+        else:
+            st.caption(plain(f"Not measured: {call.failure}. It can be started all the same."))
+        _offer_probe(spec, "Measure it again")
     return call.forecast
+
+
+def _offer_probe(spec: Spec, words: str) -> None:
+    """A button that measures the choice at hand; a probe takes all cores, so that none starts by itself.
+
+    Its key is that of the form, so that a click is not lost while the page is drawn for the choice just made.
+    """
+    name = f"probe.{type(spec).__name__}"
+    if st.button(words, key=name, icon=":material/timer:", disabled=cannot_change()):
+        _calls().pop(_key(spec), None)
+        st.session_state[_WANTED] = _key(spec)
+        st.rerun()
 
 
 @st.fragment(run_every=LOOK_SECONDS)
 def _measuring(spec: Spec) -> None:
-    key, now = _key(spec), time.monotonic()
-    if st.session_state.get(_SINCE, ("", 0.0))[0] != key:
-        st.session_state[_SINCE] = (key, now)
-    if call_of(spec) is None and now - st.session_state[_SINCE][1] < _SETTLED_SECONDS:
-        st.caption("Measured here as soon as the form stands still.")
-        return
     if not advance([spec]):
         st.rerun()
     call = call_of(spec)

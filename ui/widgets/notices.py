@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from engine.errors import Problem
+from ui.addresses import help_path_for
 from ui.present.next_step_text import next_step_text
 from ui.present.text.formatting import plain, plain_with_code
 from workbench.access.actor import Role, may
@@ -38,7 +39,8 @@ def nothing_hidden() -> Iterator[None]:
         log.exception("A page failed")
         st.error(
             f"This page raised an unexpected error: {plain(type(mistake).__name__)}: "
-            f"{plain(mistake)}\n\n**Next step:** Reload the page, or see the studio's log.",
+            f"{plain(mistake)}\n\n**Next step:** Reload the page, or see the studio's log. "
+            f"[Help]({help_path_for('')})",
             icon=":material/bug_report:",
         )
 
@@ -56,8 +58,8 @@ def show_failure(problem: Problem) -> None:
 
 def show_problem(body: str, next_step: str) -> None:
     """A box with a cause (as Markdown) and the next step (as text)."""
-    advice = f"\n\n**Next step:** {plain_with_code(next_step_text(next_step))}" if next_step else ""
-    st.error(body + advice, icon=":material/error:")
+    advice = f"**Next step:** {plain_with_code(next_step_text(next_step))} " if next_step else ""
+    st.error(f"{body}\n\n{advice}[Help]({help_path_for(next_step)})", icon=":material/error:")
 
 
 def empty(
@@ -105,19 +107,16 @@ def announce(message: str) -> None:
 
 
 def show_kept() -> None:
-    """The messages that were kept before the rerun, once."""
-    with st.container():  # also without a message: what is below must not move, or a map forgets what was drawn on it
+    """The messages that were kept before the rerun, once; studio.css lays them over the lower edge of the window."""
+    with st.container(key="notices"):  # also without one: a container more moves a map, which forgets its drawing
         if ended := st.session_state.pop("announced", ""):
             st.info(plain(ended), icon=":material/notifications:")
         if message := st.session_state.pop("kept_message", ""):
             st.success(plain(message), icon=":material/check:")
 
 
-INVENTED = "Example: numbers are invented"
-
-
 @contextmanager
-def example(title: str, about: str, badge: str = INVENTED) -> Iterator[None]:
+def example(title: str, about: str, badge: str) -> Iterator[None]:
     """A dashed frame (studio.css) with a badge. Nothing inside may be downloaded or clicked: it is nobody's result."""
     with st.container(border=True, key="example"):
         with st.container(horizontal=True, vertical_alignment="center"):

@@ -1,10 +1,11 @@
-"""The head of a page: the title of its entry of the navigation, the next step at its right, and the strip of links."""
+"""The head of a page: its entry as title, a link to the help, the next step at the right, and the strip of links."""
 
 from __future__ import annotations
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from ui.addresses import help_path
 from ui.pages.catalog import all_pages, pages_of
 from ui.present.next_steps import Suggestion
 from ui.present.pages import Page
@@ -22,9 +23,10 @@ def show_entries(page: Page) -> None:
 
 
 def show_head(page: Page) -> DeltaGenerator:
-    """The title and the strip; gives the container at the right of the title, for the page's primary button."""
+    """Title, link to the help, and strip; gives the container at the right of them, for the page's primary button."""
     with st.container(horizontal=True, vertical_alignment="center", key="head"):
         st.title(page.entry, anchor=False, width="content")
+        st.markdown(f"[Help]({help_path(page.document)})", width="content")
         right = st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center")
     pages = pages_of(page.entry)
     if len(pages) > 1:

@@ -348,6 +348,7 @@ class EvaluationCard(Answer):
     split: HeldOutSplit
     block_size: int
     num_tokens: int
+    num_counted: int | None = None  # of answers in conversations; None: all count
     perplexity: float
     accuracy: float | None = None  # the share of tokens that were the most probable ones; None: not counted
     created_at: float

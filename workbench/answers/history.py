@@ -11,6 +11,7 @@ from workbench.answers.base import Answer, JsonObject
 from workbench.answers.posteriors import Manifest
 
 MOST_ANSWERS = 4
+MOST_TURNS = 1024  # of a conversation
 MOST_TOKENS = 8192  # stored of one answer; the rest is cut
 MOST_PROMPT_TOKENS = 65_536
 MOST_LETTERS = 262_144  # of a prompt or an answer
@@ -26,6 +27,15 @@ _TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 _Weight = Annotated[float, Field(ge=0, le=1.001, allow_inf_nan=False)]
 
 
+class Turn(BaseModel):
+    """A message of a conversation."""
+
+    model_config = ConfigDict(frozen=True)
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: _Text = ""
+
+
 class NewAnswer(BaseModel):
     """One answer to store: one of the API, made with `return_token_ids`, or its parts. Other fields are dropped."""
 
@@ -38,6 +48,9 @@ class NewAnswer(BaseModel):
     prompt_token_ids: list[_TokenId] = Field(max_length=MOST_PROMPT_TOKENS)
     expert_weights: list[dict[str, _Weight]] | None = Field(None, max_length=1 << 20, description="By token.")
     finish_reason: str | None = Field(None, max_length=40)
+    messages: list[Turn] = Field(
+        default_factory=list, max_length=MOST_TURNS, description="Its conversation, where the comparison's is another."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -64,22 +77,15 @@ class NewAnswer(BaseModel):
         return self
 
 
-class Turn(BaseModel):
-    """A message of a conversation."""
-
-    model_config = ConfigDict(frozen=True)
-
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: _Text = ""
-
-
 class NewComparison(BaseModel):
     """A prompt and the answers to it, to be stored."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     prompt: _Text = Field("", description="The text that was continued; of a conversation left out.")
-    messages: list[Turn] = Field(default_factory=list, max_length=1024, description="The conversation, if it was one.")
+    messages: list[Turn] = Field(
+        default_factory=list, max_length=MOST_TURNS, description="The conversation, if it was one."
+    )
     answers: list[NewAnswer] = Field(
         min_length=1, max_length=MOST_ANSWERS, description="Answers A to D: as the API gave them, with their token ids."
     )
@@ -104,6 +110,7 @@ class ComparedAnswerCard(Answer):
     variant: str = Field(description="How the request differed from the stored model; empty if it did not.")
     setup_sha256: str = Field(description="Of files, weights and gate: the same for the same model.")
     text: str
+    messages: list[Turn] = Field(description="Its conversation; empty if it is that of the comparison.")
     manifest: Manifest
     choices: list[StoredTokens] = Field(description="One, with the ids of the prompt and of the answer.")
     num_tokens: int = Field(description="Tokens generated; exceeds those stored if the answer was truncated.")
@@ -142,6 +149,10 @@ class ComparisonCard(ComparisonHead):
     domain_source: DomainSource = Field(description="Who named the domain: the user, or the posterior.")
     domain_weights: dict[str, float] = Field(description="By domain, the weight after the prompt.")
     answers: list[ComparedAnswerCard]
+
+    def turns_of(self, answer: ComparedAnswerCard) -> tuple[dict[str, str], ...]:
+        """The conversation that one of the answers ends; empty for a completion."""
+        return tuple(turn.model_dump() for turn in answer.messages or self.messages)
 
 
 class LinkedAnswer(Answer):

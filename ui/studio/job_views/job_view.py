@@ -14,12 +14,14 @@ from jobs.queue import submit
 from ui.kinds.catalog import command_of, result_pages, result_sentence
 from ui.present.forms.questions import Offers
 from ui.present.jobs.failure_text import cause_of, next_step_of
-from ui.present.jobs.job_status import describe_cancel, is_over, percent_of, places_of, sentence_of, style_of
+from ui.present.jobs.job_status import describe_cancel, is_over, places_of, style_of
 from ui.present.jobs.throughput import COUNTED_AS, describe_throughput
 from ui.present.text.formatting import ago, clock, duration, plain, plain_with_code
+from ui.studio.job_views.job_line import LOOK_AGAIN, show_line, show_outcome, show_what_follows
+from ui.studio.job_views.notifications import offer_notification
 from ui.studio.job_views.training_charts import show_curves, show_forgetting, show_gates, show_samples
 from ui.studio.training.clone_view import offer_clone
-from ui.widgets.address import open_link
+from ui.widgets.address import fragment, open_link
 from ui.widgets.job_form import last_job, show_job_form
 from ui.widgets.notices import announce, cannot_change, explain_problems, keep, show_problem
 from ui.widgets.parents import show_posterior
@@ -32,8 +34,8 @@ from workbench.settings import get_settings
 
 
 def show_form_and_job(kind: str, offers: Offers, label: str, **options: Any) -> None:
-    """The form, with the options of `show_job_form`, and its last job beneath it."""
-    show_job_form(kind, offers, label, command=command_of(kind), **options)
+    """The form, with the options of `show_job_form`, its last job in a line at the button, and as a whole beneath."""
+    show_job_form(kind, offers, label, command=command_of(kind), show_outcome=show_outcome, **options)
     show_last(kind)
 
 
@@ -44,7 +46,6 @@ def show_last(kind: str) -> None:
 
 
 LOG_BYTES = 8_000
-_LOOK_AGAIN = 1.0  # seconds
 _FETCH_AGAIN = 30.0
 _DRAW_AGAIN = 5.0  # seconds: a curve that grew is a chart drawn again
 _CARD_AND_CURVES = (4, 9)  # the widths: side by side they fit into the first screen, 900 pixels high
@@ -58,25 +59,17 @@ def show_job(job_id: str, key: str = "job") -> None:
     is_live = not is_over(job)
 
     def draw(part: Callable[..., None], seconds: float, *more: bool) -> None:
-        (st.fragment(part, run_every=seconds) if is_live else part)(job_id, key, *more)
+        (fragment(run_every=seconds)(part) if is_live else part)(job_id, key, *more)
 
     with st.container(key=f"job_first_{key}"):
         left, right = st.columns(_CARD_AND_CURVES) if has_curves else (st.container(), st.container())
     with left:
-        draw(_draw_card, _LOOK_AGAIN, is_live)
+        draw(_draw_card, LOOK_AGAIN, is_live)
     with right:
+        has_sequel = not is_live and show_what_follows(job, key)
+    with st.container() if has_sequel else right:
         draw(_draw_curves, _DRAW_AGAIN, has_curves)
     draw(_draw_rest, _DRAW_AGAIN)
-
-
-def show_line(job: JobCard) -> None:
-    """A job in two lines: what it is, its state, how far it is."""
-    look = style_of(job)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f"**{plain(job.title)}**")
-        st.badge(look.word, icon=look.icon, color=look.colour)
-    if not is_over(job):
-        st.progress(job.progress, text=plain(f"{percent_of(job)} % · {sentence_of(job)}"))
 
 
 @explain_problems()
@@ -93,6 +86,8 @@ def _draw_card(job_id: str, key: str, is_live: bool) -> None:
             st.caption(plain(needed.message))
         _show_ending(job)
         _show_actions(job, key)
+        if is_live:
+            offer_notification(job, key)
 
 
 @explain_problems()

@@ -8,15 +8,18 @@ from typing import Any
 import streamlit as st
 
 from engine.text.split_names import HeldOutSplit
+from jobs.queue.submit import submit
 from ui.present.jobs.job_status import by_turn, coming, describe_coming_job, is_over
 from ui.present.pages import EVALUATION, JOBS, TRAIN
-from ui.present.text.formatting import plain, pluralize
-from ui.studio.job_views.job_view import show_line
-from ui.widgets.notices import empty, explain_problems, show_problem
+from ui.present.text.formatting import duration, listed, plain, pluralize
+from ui.studio.job_views.job_line import show_line
+from ui.widgets.notices import cannot_change, empty, explain_problems, keep, show_problem
+from workbench.analysis.missing_scores import scoring_seconds
 from workbench.answers.cards import JobCard
 from workbench.errors import NotFoundError
 from workbench.formatting.shell_command import evaluate_command
 from workbench.job_records import jobs as rows
+from workbench.kinds.analysis import Evaluate
 from workbench.registry.database import reading
 from workbench.schema.job_states import UNSUCCESSFUL
 
@@ -59,6 +62,31 @@ def empty_until_scored(
     """The same where scores are missing: the way leads to the form that makes those of this mixture and split."""
     chosen = {"train.what": EVALUATION, "evaluate.split": split} | ({"evaluate.mixture": mixture} if mixture else {})
     empty_until("evaluate", why, next_step, TRAIN.script, "Evaluate", chosen, mixture, section=section)
+
+
+def offer_scoring(why: str, specs: Sequence[Evaluate], num_tokens: int, key: str) -> None:
+    """Which scores are missing, and the button for the jobs that make them; those jobs, while one is unfinished."""
+    mixtures, unfinished = list(dict.fromkeys(spec.mixture for spec in specs)), unfinished_jobs()
+    scored_now = [name for name in mixtures if coming(unfinished, "evaluate", name) is not None]
+    if scored_now:
+        _live("evaluate", why, scored_now[0])
+        return
+    with reading() as session:
+        seconds = scoring_seconds(session, num_tokens)
+    takes = f" Scoring takes about {duration(seconds, to_minutes=True)} here." if seconds else ""
+    st.warning(plain(f"{why}{takes}"))
+    if st.button(
+        "Score what is missing",
+        icon=":material/send:",
+        key=f"{key}.score",
+        disabled=cannot_change(),
+    ):
+        with explain_problems():
+            for spec in specs:
+                submit(spec)
+            verb = "job is" if len(specs) == 1 else "jobs are"
+            keep(f"{len(specs)} evaluation {verb} queued for {listed(mixtures)}.")
+            st.rerun()
 
 
 def how_to_score(mixture: str | None, split: HeldOutSplit) -> str:

@@ -11,7 +11,7 @@ import streamlit as st
 
 from engine.statistics.perplexity import perplexity_of
 from ui.present.charts.colours import Looks, in_order, read_looks
-from ui.present.charts.curves_and_bars import PERPLEXITY, curves
+from ui.present.charts.curves_and_bars import PERPLEXITY, curves, describe_smoothing
 from ui.present.jobs.throughput import tokens_per_step
 from ui.present.pages import TRAIN
 from ui.present.text.formatting import listed, plain, pluralize
@@ -42,6 +42,7 @@ from workbench.schema.job_states import SAMPLES
 
 ALL_DOMAINS = "all domains"
 _HELD_OUT = "Held-out loss"
+_LINEAR, _LOG = "linear", "logarithmic"
 _KINDS = {"Training loss": ("loss", "loss/"), _HELD_OUT: ("dev_loss", "dev_loss/")}
 
 
@@ -56,20 +57,35 @@ def show_curves(
     against = against or TrainingBaseline()
     names = sorted({point.name for line in drawn.values() for point in line} - {ALL_DOMAINS})
     looks = read_looks(job_id=job_id).with_new(names)
-    with st.container(key=f"curves_{key}"):  # one below the other where half a page is too narrow (studio.css)
+    charts = st.container(key=f"curves_{key}")
+    is_log = choose_log_steps(f"{key}.steps")  # below the charts, which are to be in the first screen
+    with charts:  # one below the other where half a page is too narrow (studio.css)
         columns = st.columns(len(drawn))
     for column, (title, line) in zip(columns, drawn.items(), strict=True):
         with column:
             other = against.points if title == _HELD_OUT else ()
-            picture = curves(line, title, subject, looks, other, against.name)
+            picture = curves(line, title, subject, looks, other, against.name, is_log=is_log)
             if picture:
                 show_chart(picture, f"{key}_{title.split()[0].lower()}", words="table")
-            if title == _HELD_OUT and (words := describe_baseline(against)):
+            baseline_text = describe_baseline(against) if title == _HELD_OUT else ""
+            if words := " ".join(filter(None, [describe_smoothing(line), baseline_text])):
                 st.caption(plain(words))
+
+
+def choose_log_steps(key: str) -> bool:
+    """A control for the axis of steps; a logarithmic one has no step 0."""
+    help = "A logarithmic axis shows later updates as closely as early ones. It has no step 0."
+    options = [_LINEAR, _LOG]
+    chosen = choose_one(
+        st.segmented_control, "Axis of steps", options, default=_LINEAR, key=key, required=True, help=help
+    )
+    return chosen == _LOG
 
 
 def describe_baseline(against: TrainingBaseline) -> str:
     """What the grey line is, or why there is none; empty where nothing was looked for."""
+    if against.is_seed:
+        return f"Grey: {against.name}, measured at step 0, before the first update, on the same held-out blocks."
     if against.points:
         return f"Grey: {against.name} while it was trained, on the same held-out blocks."
     return f"No baseline: {against.why_not}" if against.why_not else ""
@@ -94,7 +110,7 @@ def show_samples(job: JobCard, happened: Sequence[EventCard], points: Sequence[M
         if why := _why_none(job, points):
             st.caption(plain(why))
         return
-    st.markdown("##### What it writes as it learns")
+    st.markdown("## What it writes as it learns")
     domains = list(dict.fromkeys(sample["domain"] for samples in by_step.values() for sample in samples))
     domain = choose_one(st.selectbox, "Domain", domains, key=f"{key}.samples") if len(domains) > 1 else domains[0]
     rows = [(step, sample) for step, samples in by_step.items() for sample in samples if sample["domain"] == domain]
@@ -167,7 +183,7 @@ def _show_table(card: ExpertCard, answer: Forgetting) -> None:
         why = f"{card.name} and its parent {card.parent} have not been scored on the same text."
         empty(why, "Evaluate the mixtures of both.", TRAIN.script, "Evaluate")
         return
-    st.markdown("##### Perplexity before and after: a change above 0 is forgetting")
+    st.markdown("## Perplexity before and after: a change above 0 is forgetting")
     show_table(rows, f"forgotten_{card.id}", f"Perplexity per token by domain, {card.parent} and {card.name}")
     for sentence in describe_forgetting(answer):
         st.markdown(plain(sentence))

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import streamlit as st
 
 from ui.present import headlines
-from ui.present.headlines import Baseline, Headline, MixtureMean, trained_domains
+from ui.present.headlines import Headline, MixtureMean
 from ui.present.next_steps import Holdings
+from ui.present.picture import PictureScores
 from ui.present.text.formatting import plain
 from ui.studio.job_views.pending_jobs import unfinished_jobs
 from ui.widgets.background import kept_client, poll
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.additions import KIND as ADDITION
-from workbench.answers.cards import AliasCard, DomainCard, EvaluationCard, ExpertCard, JobCard, MixtureCard, ReportCard
+from workbench.analysis.perplexity_intervals import intervals_of
+from workbench.answers.cards import (
+    AliasCard,
+    DomainCard,
+    EvaluationCard,
+    ExpertCard,
+    JobCard,
+    MixtureCard,
+    ReportCard,
+    SeedCard,
+)
 from workbench.job_records import jobs as rows
 from workbench.questions.perplexities import MixRequest
 from workbench.questions.removal import KIND as REMOVAL
@@ -24,6 +35,7 @@ from workbench.registry import aliases, corpora, experts, mixtures, reports, see
 from workbench.registry.database import reading
 from workbench.schema.job_states import FINISHED, UNFINISHED
 from workbench.settings import get_settings
+from workbench.store.storage import get_storage
 
 FRESH_SECONDS = 3600.0
 READ_AGAIN_SECONDS = 30.0  # what is seen of neither a name nor a switch: tags, documents that changed
@@ -34,7 +46,7 @@ class Contents:
     """The registry as it is now. `mixtures` are in the order of a choice, the most useful first."""
 
     domains: Sequence[DomainCard]
-    num_seeds: int
+    seeds: Sequence[SeedCard]
     experts: Sequence[ExpertCard]
     mixtures: Sequence[MixtureCard]
     evaluations: Sequence[EvaluationCard]
@@ -47,15 +59,13 @@ class Contents:
 
     @property
     def mixture(self) -> MixtureCard | None:
-        """The mixture that the page is about until the best is measured: of most training domains, then the newest."""
-        candidates = [one for one in self.mixtures if self.can_be_measured(one)] or self.mixtures
-        return max(candidates, key=lambda candidate: len(trained_domains(candidate)), default=None)
+        """The mixture that the page is about until the best is measured: the most useful that can be measured."""
+        return next(filter(self.can_be_measured, self.mixtures), next(iter(self.mixtures), None))
 
     def can_be_measured(self, mixture: MixtureCard) -> bool:
-        """Whether every expert that takes part is scored on test text."""
+        """Whether an expert that takes part is scored on test text; the numbers say which are not."""
         scored = {evaluation.expert for evaluation in self.evaluations if evaluation.split == "test"}
-        active = [one.expert for one in mixture.members if one.takes_part]
-        return bool(active) and scored.issuperset(active)
+        return any(one.expert in scored for one in mixture.members if one.takes_part)
 
     @property
     def is_scored(self) -> bool:
@@ -72,7 +82,7 @@ class Contents:
         scored = {evaluation.expert for evaluation in self.evaluations}
         return Holdings(
             domains=len(self.domains),
-            seeds=self.num_seeds,
+            seeds=len(self.seeds),
             experts=len(self.experts),
             mixtures=len(self.mixtures),
             evaluations=len(self.evaluations),
@@ -89,7 +99,7 @@ def read_contents() -> Contents:
     with reading() as session:
         return Contents(
             domains=corpora.list_domains(session),
-            num_seeds=len(seeds.list_seeds(session)),
+            seeds=seeds.list_seeds(session),
             experts=known.experts,
             mixtures=mixtures.most_useful_first(session),
             evaluations=known.evaluations,
@@ -158,19 +168,26 @@ def curves_of(experts: Sequence[ExpertCard]) -> dict[str, Sequence[float]]:
     return known
 
 
+def with_intervals(scores: PictureScores, experts: Sequence[ExpertCard]) -> PictureScores:
+    """The same scores with the intervals of the experts' own numbers."""
+    own = [score for expert in experts if (score := scores.own_score(expert))]
+    with reading() as session:
+        return replace(scores, intervals=intervals_of(session, get_storage(), own))
+
+
 MOST_MIXTURES = 8  # that are measured: the most useful
 _MEASURING = "The stored scores are being mixed."
 
 
 def mixture_of_page(have: Contents) -> MixtureCard | None:
-    """The mixture that the numbers, the picture and the reading are about: the best one once it is measured."""
+    """The mixture that the numbers, the picture and the reading are about: the served or the best measured one."""
     best = _best_mean(have)
     known = {mixture.name: mixture for mixture in have.mixtures}
     return known[best.mixture] if isinstance(best, MixtureMean) else have.mixture
 
 
 def show_numbers(have: Contents, mixture: MixtureCard | None) -> None:
-    """The best mixture against dense, coverage, and the last change."""
+    """The mixture against a single model, coverage, and the last change."""
     shown = (
         _best(have),
         headlines.coverage_headline(have.domains, have.experts, mixture),
@@ -196,45 +213,31 @@ def _show(headline: Headline, number: int) -> None:
 def _best(have: Contents) -> Headline:
     best = _best_mean(have)
     if isinstance(best, str):
-        return headlines.best_headline(None, [], best)
-    return headlines.best_headline(best, _baselines(have, best))
-
-
-def _baselines(have: Contents, mixture: MixtureMean) -> list[Baseline]:
-    shared = ((model.name, headlines.shared_with(mixture, model)) for model in have.experts)
-    return [
-        Baseline(name, headlines.mean_of_model(one, [card for card in have.evaluations if card.expert == name]), one)
-        for name, one in shared
-        if one is not None
-    ]
+        return headlines.mixture_headline(None, why=best)
+    return headlines.mixture_headline(best, headlines.baseline_of(best, have.experts, have.evaluations))
 
 
 def _best_mean(have: Contents) -> MixtureMean | str:
-    """The best of the measured mixtures of several experts, or why there is none (empty: none is scored).
-
-    Where some can be compared with a baseline, it is the best of these.
-    """
+    """The served mixture or else the best of several experts, or why there is none (empty: none is scored)."""
     several = [mixture for mixture in have.mixtures if sum(member.takes_part for member in mixture.members) > 1]
-    mixtures = [one for one in several if have.can_be_measured(one)][:MOST_MIXTURES]
+    measurable = [one for one in several if have.can_be_measured(one)]
+    served = [one for one in measurable if have.aliases_of(one.name)]
+    mixtures = (served or measurable)[:MOST_MIXTURES]
     if not mixtures:
         return ""
-    tokenizers = {expert.name: expert.tokenizer_sha256 for expert in have.experts}
+    known = {expert.name: expert for expert in have.experts}
     newest = max((evaluation.created_at for evaluation in have.evaluations), default=0.0)
     request = (tuple(mixture.model_dump_json() for mixture in mixtures), len(have.evaluations), newest)
-    call = poll("overview.best", request, lambda: _measure(mixtures, tokenizers))
+    call = poll("overview.best", request, lambda: _measure(mixtures, known))
     if not call.is_done():
         return _MEASURING
     if call.failure is not None:
         return str(call.failure)
-    compared = [one for one in call.answer if any(model.mean is not None for model in _baselines(have, one))]
-    return headlines.best_of(compared or call.answer) or ""
+    return headlines.best_of(call.answer) or ""
 
 
-def _measure(mixtures: Sequence[MixtureCard], tokenizers: Mapping[str, str]) -> list[MixtureMean]:
+def _measure(mixtures: Sequence[MixtureCard], experts: Mapping[str, ExpertCard]) -> list[MixtureMean]:
     client = kept_client(get_settings())
     answers = [(mixture, client.ask(MixRequest(mixture=mixture.name, split="test"))) for mixture in mixtures]
-    means = [
-        headlines.trained_rows(one, answer.domains, tokenizers.get(one.members[0].expert, ""))
-        for one, answer in answers
-    ]
+    means = [headlines.trained_rows(one, answer.domains, experts) for one, answer in answers]
     return [mean for mean in means if mean]
