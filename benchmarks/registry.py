@@ -22,6 +22,7 @@ from sqlalchemy import event, insert
 from sqlalchemy.orm import Session
 
 from harness.benchmark import Figure, Options, p95, report
+from workbench.analysis import search
 from workbench.job_records import jobs
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.database import get_engine, migrate, reading, transaction
@@ -173,6 +174,7 @@ QUESTIONS: dict[str, Question] = {
     "jobs of a kind": lambda session: jobs.list_jobs(session, kind="train-expert"),
     "jobs from the 500th": lambda session: jobs.list_jobs(session, offset=500),
     "jobs by state, counted": jobs.count_by_state,
+    "a search": lambda session: search.search(session, "1"),
     "a curve of 10,000 points": lambda session: jobs.metrics(session, f"job{0:029}"),
 }
 

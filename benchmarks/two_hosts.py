@@ -46,7 +46,7 @@ SIZES = {
     "rounds": (2, 1),
     "clusters": (8, 2, "with a training each"),
     "documents": (1600, 200),
-    "lost_after": (300, 30, "updates of a training, until its host is lost"),
+    "lost_after": (300, 6, "updates of a training, until its host is lost"),
     "lease": (30.0, 6.0, "seconds without a heartbeat until a job is given to another host"),
 }
 TOPICS = 8

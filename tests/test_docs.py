@@ -14,6 +14,7 @@ import tomllib
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ from tests.forked_commands import run_forked
 from ui.addresses import REGISTRY_HEADER
 from ui.api.app import create_app
 from ui.cli.app import CommandTable, app
+from ui.pages.catalog import all_pages
+from ui.present.pages import Page
 from ui.serving.security import MAX_BODY_BYTES
 from workbench.access.home_token import access_token
 from workbench.analysis.training_curves import training_history
@@ -249,13 +252,23 @@ def test_the_error_codes_on_the_http_page_are_those_of_the_api(served: TestClien
         assert f"({refused.status_code})" in text
 
 
+@cache
+def kept_paths() -> frozenset[Path]:
+    """What a clone holds, files and folders: what is built here and ignored by git is not there for a reader."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=False)
+    files = [ROOT / name for name in listed.stdout.split("\0") if name] or [*ROOT.rglob("*")]
+    return frozenset(path for file in files if file.exists() for path in (file, *file.parents))
+
+
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_and_files_that_a_document_names_exist(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link]
     files = re.findall(r"`((?:engine|workbench|jobs|ui|studies|tests|docs|benchmarks)/[\w/.]+)`", text)
-    missing = [link for link in links if not (path.parent / link).exists()]
-    missing += [file for file in files if not (ROOT / file).exists()]
+    kept = kept_paths()
+    missing = [link for link in links if (path.parent / link).resolve() not in kept]
+    missing += [file for file in files if (ROOT / file).resolve() not in kept]
     assert not missing
 
 
@@ -278,6 +291,22 @@ def anchors_of(path: Path) -> set[str]:
     """The anchors of a document's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", all_pages(), ids=lambda page: page.address)
+def test_the_link_to_the_help_of_a_page_names_a_heading_of_a_document(page: Page) -> None:
+    name, _, anchor = page.document.partition("#")
+    assert not anchor or anchor in anchors_of(ROOT / "docs" / name)
+    assert (ROOT / "docs" / name).is_file()
+
+
+def test_documents_that_messages_name_exist() -> None:
+    files = [path for package in ("engine", "workbench", "jobs", "ui") for path in (ROOT / package).rglob("*.py")]
+    named = {
+        name for path in files for name in re.findall(r"(?<![/-])\bdocs/[\w/-]+\.md", path.read_text(encoding="utf-8"))
+    }
+    assert "docs/models.md" in named
+    assert not [name for name in named if not (ROOT / name).is_file()]
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))

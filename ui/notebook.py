@@ -27,7 +27,7 @@ from engine.errors import Problem, ScoresError
 from engine.events import Done, Event, Token
 from engine.text.split_names import HeldOutSplit
 from jobs.attempt.attempt import run_here
-from jobs.queue.submit import request_stop, resume, run_now, submit, wait
+from jobs.queue.submit import request_stop, resume, run_now, submit_with_follow_up, wait
 from ui.generation.model_host import ModelHost, find_member, with_clustering_id
 from ui.kinds.catalog import result_sentence
 from ui.present.forms.options import spec_of_options
@@ -106,10 +106,13 @@ class Workbench:
         return self.run("evaluate", here=here, mixture=mixture, **settings)
 
     def run(self, kind: str, *, here: bool = True, **settings: Any) -> NotebookJob:
-        """A job of any kind, run here or queued. Raises BadSpecError for wrong options, and why the job failed."""
+        """A job of any kind, run here or queued. Raises BadSpecError for wrong options, and why the job failed.
+
+        After a training that is queued comes the job that scores what it makes.
+        """
         spec = spec_of_options(kind_named(kind).spec, _plain(settings))
         if not here:
-            return NotebookJob(self, submit(spec, settings=self.settings))
+            return NotebookJob(self, submit_with_follow_up(spec, settings=self.settings))
         job_id, events = run_now(spec, settings=self.settings)
         return NotebookJob(self, job_id).follow(events)
 

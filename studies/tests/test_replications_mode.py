@@ -109,7 +109,7 @@ def test_targets_that_are_no_two_other_training_domains_are_refused(
 
 
 def test_two_domains_are_too_few() -> None:
-    with pytest.raises(BadSpecError, match="targets: give at least 2, not 1"):
+    with pytest.raises(BadSpecError, match="targets: must have at least 2 entries, not 1"):
         new_spec("mode", "rep", "smoke", 1, domains=DOMAINS[:2], novel=[])
 
 

@@ -94,7 +94,7 @@ def test_a_report_is_shown_with_its_marks_and_can_be_taken_along(job_spec: Repli
         pass
     app = open_page(PAGE.script)
     assert not complaints(app)
-    assert "0 of" in app.subheader[0].value.replace("\\", "")
+    assert "0 of" in app.header[0].value.replace("\\", "")
     claims = app.dataframe[0].value
     assert list(claims)[:4] == ["where", "claim", "mark", "why"]  # before what may lie beyond the edge
     assert set(claims["mark"]) == {"not testable here"}

@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 AXE = Path(__file__).with_name("axe.min.js").read_text(encoding="utf-8")  # axe-core, as its makers publish it
 SERIOUS = """async () => {
   const answer = await axe.run(document, {resultTypes: ["violations"], iframes: false});
-  const serious = answer.violations.filter((one) => ["serious", "critical"].includes(one.impact));
+  const counts = (one) => ["serious", "critical"].includes(one.impact) || one.id === "heading-order";
+  const serious = answer.violations.filter(counts);
   const words = (rule, node) => `${rule}: ${node.html.slice(0, 200)} ${node.failureSummary}`;
   return serious.flatMap((one) => one.nodes.map((node) => words(one.id, node)));
 }"""

@@ -21,6 +21,7 @@ def test_back_forward_reload_and_another_browser_keep_what_was_chosen(
     page.get_by_label("Search", exact=True).fill("code")
     page.get_by_label("Search", exact=True).press("Enter")
     expect(page.get_by_text("1 expert. Open one")).to_be_visible()
+    page.wait_for_url("**experts.search=code*")  # the address follows at the end of a run
 
     page.go_back()
     expect(page.get_by_text("2 experts. Open one")).to_be_visible()

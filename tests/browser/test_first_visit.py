@@ -1,4 +1,4 @@
-"""A first visit: from the overview to an expert of an own file, in fewer than ten clicks."""
+"""A first visit: from the overview to the certificate of an own expert in fewer than ten clicks, and a chat with it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from PIL import Image
+from playwright.sync_api import Locator, Page, ViewportSize, expect
 
 from tests.browser.test_accessibility import open_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 DONE = 300_000  # milliseconds in which a job ends
+SCREEN: ViewportSize = {"width": 1440, "height": 900}
 WORDS = ("stir", "bake", "simmer", "chop", "salt", "pepper", "onion", "oven", "gently", "soft", "serve", "with", "rice")
 
 
-def test_an_own_file_becomes_an_expert_in_fewer_than_ten_clicks(own_servers: Any, page: Page, tmp_path: Path) -> None:
+def test_an_own_file_becomes_a_certified_expert_in_nine_clicks(own_servers: Any, page: Page, tmp_path: Path) -> None:
     clicks = 0
 
     def click(locator: Locator) -> None:
@@ -24,6 +26,7 @@ def test_an_own_file_becomes_an_expert_in_fewer_than_ten_clicks(own_servers: Any
         clicks += 1
         locator.click()
 
+    page.set_viewport_size(SCREEN)
     open_page(page, own_servers.studio)
     click(page.get_by_role("link", name="Data", exact=True).first)
     click(page.get_by_role("radio", name="Import text"))
@@ -32,7 +35,7 @@ def test_an_own_file_becomes_an_expert_in_fewer_than_ten_clicks(own_servers: Any
     dialog.value.set_files(recipes(tmp_path))
     expect(page.get_by_label("Name", exact=True)).to_have_value("my_recipes")
     click(page.get_by_role("button", name="Import the text"))
-    expect(page.get_by_text("See the domains")).to_be_visible(timeout=DONE)
+    expect(page.get_by_text("See the domains").first).to_be_visible(timeout=DONE)
     click(page.get_by_role("link", name="Train", exact=True).first)
     click(page.get_by_role("button", name="Continue with my_recipes"))
     click(page.get_by_role("button", name="Continue: one more expert"))
@@ -40,7 +43,22 @@ def test_an_own_file_becomes_an_expert_in_fewer_than_ten_clicks(own_servers: Any
     shorten(page)
     click(page.get_by_role("button", name="Train the expert"))
     expect(page.get_by_text("See the expert")).to_be_visible(timeout=DONE)
+    certificate = page.locator("[data-testid=stMain] img[src^='data:image/svg+xml;base64']")
+    expect(certificate).to_be_in_viewport(ratio=0.5, timeout=DONE)
     assert clicks < 10
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as PNG").click()
+    with Image.open(download.value.path()) as image:
+        assert (image.format, image.size) == ("PNG", (2400, 1260))
+    clicks = 0
+    click(page.get_by_role("link", name="Chat with it").first)
+    panes = page.frame_locator("iframe").first
+    expect(panes.locator("#chips-a .chip").first).to_be_attached(timeout=DONE)  # before, no click is heard
+    expect(panes.locator("#next-a .next")).to_be_visible(timeout=DONE)
+    click(panes.get_by_role("button", name="Generate", exact=True))
+    for side in ("a", "b"):  # the seed model and the mixture
+        expect(panes.locator(f"#answer-{side} .tv-token").first).to_be_visible(timeout=DONE)
+    assert clicks < 4
 
 
 def shorten(page: Page) -> None:

@@ -48,7 +48,7 @@ def train(page: Page, servers: Any) -> None:
     expect(page.get_by_role("combobox", name="Domain", exact=True)).to_have_value("kitchen")
     page.get_by_role("button", name="Train the expert").click()
     expect(page.get_by_text("See the expert")).to_be_visible(timeout=TRAINED)
-    expect(page.get_by_text("a falling line is still learning").first).to_be_visible()
+    expect(page.get_by_text("Held-out loss:").first).to_be_visible()
 
 
 def see_it_in_the_registry(page: Page) -> None:

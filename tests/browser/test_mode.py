@@ -37,6 +37,7 @@ def train(page: Page, servers: Any) -> None:
     expect(page.get_by_label("Name", exact=True)).to_have_count(1)  # that of the form before is gone
     page.get_by_label("Name", exact=True).fill("c")
     choose(page, "Domains", "code")
+    page.get_by_text("More", exact=True).click()
     choose(page, "Domains that must not be forgotten", "kitchen")
     page.get_by_text("Shape of the expert").click()
     write(page, ("Blocks of the backbone", "2"), ("Layers of the expert in each block", "1"))

@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.fields import choose_option
 from tests.browser.test_accessibility import FITS, PHONE, SETTLED, TABLET, WIDE
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 SLOW = 120_000  # milliseconds, for an answer of a server that has just been started
+COUNT_ENTRIES = """() => {
+  const push = history.pushState;
+  window.entries = 0;
+  history.pushState = (...entry) => { window.entries += 1; push.apply(history, entry); };
+}"""
 HEIGHT = "document.querySelector('[data-testid=stMainBlockContainer]').scrollHeight"
 
 
@@ -40,10 +45,13 @@ def test_a_cell_leads_to_its_passages_and_a_link_finds_them_again(servers: Any, 
     field = page.get_by_test_id("stSelectbox").filter(has_text="Expert").last
     expect(field.locator("input")).to_have_value(chosen.removeprefix("2 · ").split(" reading ")[0])
 
-    box = page.locator(".stPlotlyChart .nsewdrag").first.bounding_box()
-    assert box is not None
-    page.mouse.click(box["x"] + box["width"] * 0.75, box["y"] + box["height"] * 0.25)  # the first expert on the second
+    page.evaluate(COUNT_ENTRIES)
+    page.get_by_role("button", name="first/code on law").click()
     expect(page.get_by_role("heading", name="2 ·")).to_have_text("2 · first/code reading law")
+    page.wait_for_selector(SETTLED)
+    assert page.evaluate("window.entries") == 1  # of the browser's history, though expert and domain have changed
+    page.go_back()
+    expect(page.get_by_role("heading", name="2 ·")).to_have_text(chosen, timeout=SLOW)
 
     for size in (TABLET, PHONE):
         page.set_viewport_size(size)
@@ -51,16 +59,7 @@ def test_a_cell_leads_to_its_passages_and_a_link_finds_them_again(servers: Any, 
         assert page.evaluate(FITS), size
 
 
-def click_at(part: Locator, across: float, down: float) -> None:
-    """Clicks at these shares of a part's width and height, once it stands still."""
-    box = part.bounding_box()
-    assert box is not None
-    part.click(position={"x": box["width"] * across, "y": box["height"] * down})
-
-
-def test_a_click_anywhere_in_a_cell_of_the_posteriors_leads_to_a_passage_of_its_domain(
-    servers: Any, page: Page
-) -> None:
+def test_a_click_on_a_cell_of_the_posteriors_leads_to_a_passage_of_its_domain(servers: Any, page: Page) -> None:
     page.set_viewport_size(WIDE)
     page.goto(f"{servers.studio}/posteriors?posterior.view=All+domains&posteriors.split=test")
     passage = page.get_by_role("heading", name="A passage of")
@@ -68,16 +67,15 @@ def test_a_click_anywhere_in_a_cell_of_the_posteriors_leads_to_a_passage_of_its_
     expect(page.locator(".tv-token").first).to_be_attached(timeout=SLOW)
     assert page.get_by_test_id("stAlertContentError").count() == 0
 
-    cells = page.locator(".stPlotlyChart .nsewdrag").first
-    for place, domain in ((0.55, "law"), (0.1, "code")):  # columns: beside the middles of the right and the left one
-        click_at(cells, place, 0.75 if domain == "law" else 0.25)
+    for domain in ("law", "code"):
+        page.get_by_role("button", name=f"first/{domain} on {domain}").click()
         expect(passage).to_have_text(f"A passage of {domain}")
     expect(page.locator(".tv-token").first).to_be_attached(timeout=SLOW)
 
     choose_option(page.get_by_test_id("stSelectbox").filter(has_text="Domain of the text").locator("input"), "law")
     expect(passage).to_have_text("A passage of law")
     page.wait_for_selector(SETTLED)
-    click_at(cells, 0.1, 0.25)  # the cell that was clicked last
+    page.get_by_role("button", name="first/code on code").click()  # the cell that was clicked last
     expect(passage).to_have_text("A passage of code")
 
 

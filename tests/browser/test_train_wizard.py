@@ -47,6 +47,7 @@ def test_ten_clicks_lead_from_a_file_to_a_running_job(own_servers: Any, page: Pa
     expect(page.get_by_role("heading", name="What do you want?")).to_be_visible(timeout=DONE)
     click(page.get_by_role("button", name="Continue: one more expert"))
     expect(page.get_by_text("What it will take", exact=True).first).to_be_visible(timeout=DONE)
+    page.get_by_role("button", name="Measure it").click()
     expect(page.get_by_text("The first batch, as the model will see it")).to_be_visible(timeout=DONE)
     height = "one => one.getBoundingClientRect().height / parseFloat(getComputedStyle(one).lineHeight)"
     assert page.get_by_role("cell", name="Trainable").evaluate(height) < 2  # the word stands in one line

@@ -19,7 +19,7 @@ import torch
 from sqlalchemy import func, select
 from starlette.testclient import TestClient
 
-from engine.events import Requirements
+from engine.events import Event, Progress, Requirements
 from engine.files import folder_size
 from engine.methods.registry import methods
 from engine.text.blocks import Tokens
@@ -148,6 +148,18 @@ def test_the_disk_is_what_the_job_then_takes_and_the_probe_leaves_nothing(traine
         assert 0 < first.checkpoint_bytes <= result.checkpoint_bytes
         assert first.update is not None
         assert first.update.num_measured == 1
+
+
+def test_a_probe_searches_the_parent_on_a_part_of_the_text(
+    trained: Do, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(measuring.ProbeWork, "most_blocks", 2)
+    events: list[Event] = []
+    measure(parse_spec(SPECS["expert"]), tmp_path, events.append)
+    loaded, *scored = [event.share for event in events if isinstance(event, Progress) and event.unit == "experts"]
+    num_blocks = trained(SPECS["expert"]).result["parent_blocks"]
+    assert num_blocks > 2
+    assert (loaded, scored) == (1.0, [2 / num_blocks] * 2)
 
 
 @pytest.mark.usefixtures("here")

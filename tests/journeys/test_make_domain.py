@@ -18,7 +18,7 @@ from workbench.errors import BadSpecError
 from workbench.kinds.data import MakeDomain
 from workbench.kinds.kind import parse_spec
 from workbench.registry import corpora as corpora_rows
-from workbench.registry.clusters.cluster_documents import POINT, map_points
+from workbench.registry.clusters.cluster_documents import POINT, map_points, map_regions
 from workbench.registry.clusters.clusterings import clustering_row
 from workbench.registry.database import reading
 from workbench.store.storage import get_storage
@@ -67,6 +67,8 @@ def test_what_lies_in_an_area_becomes_a_domain_and_held_out_text_stays_held_out(
     with reading() as session:
         folder = get_storage().path(clustering_row(session, "topics").artifact_id)
         card = corpora_rows.get_corpus(session, "mine")
+        regions = map_regions(session, "topics")
+    assert [(one.domain, one.expert, len(one.areas[0])) for one in regions] == [("mine", None, 4)]
     documents = load_documents(folder)
     wanted = set(hex_of(documents.ids_N[inside["document"]]))
     before = {id: split for name in ("court", "kitchen", "sea") for id, split in splits_of(name).items()}

@@ -22,6 +22,7 @@ from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.text.blocks import EvalSample, Tokens
 from tests.journeys.conftest import BRANCHES, Do, branch_train_merge, done, planned
 from ui.cli.app import main
+from ui.present.text.measures import describe_unrouted
 from workbench.answers.posteriors import Manifest
 from workbench.job_records import jobs
 from workbench.questions.cluster_grid import (
@@ -241,6 +242,16 @@ def test_scores_without_distances_say_what_is_missing(clustered: Do) -> None:
     with reading() as session, pytest.raises(ScoresError, match="are not measured") as caught:
         mix_scores(session, get_storage(), MixtureRequest("ensemble", gate=asdict(load_gate(gate))))
     assert "workbench evaluate run ensemble" in str(caught.value)
+    with transaction() as session:
+        mixtures.set_gate(session, "ensemble", load_gate(gate))
+    done(clustered({**EVALUATE, "domains": CLUSTERS[1:2]}))  # with its distances
+    with reading() as session:
+        table = mix_scores(session, get_storage(), "ensemble")
+        modes = InferenceModesRequest(mixture="ensemble", num_blocks=2).answer(session, get_storage())
+    for answer in (table, modes):
+        assert [row.domain for row in answer.domains] == CLUSTERS[1:2]
+        assert answer.unrouted == CLUSTERS[:1]
+    assert CLUSTERS[0] in describe_unrouted(table.unrouted)
 
 
 def test_one_mixture_across_methods(clustered: Do) -> None:

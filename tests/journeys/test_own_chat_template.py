@@ -13,9 +13,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from engine.config import ModelConfig
 from engine.errors import MixtureError
+from engine.events import Note
 from engine.loading.host import Host
 from engine.models.families import fresh_model
 from engine.text.tokenizer import load_tokenizer
+from jobs.queue.submit import run_now
 from tests.engine.chat_shapes import CHATML, chat_folder
 from tests.journeys.conftest import SHAPE, TRAINING, Do, done
 from ui.cli.app import main
@@ -162,3 +164,18 @@ def test_a_seed_is_made_with_the_template_of_a_file(imported: Do, tmp_path: Path
     assert theirs(folder).startswith("user: gull?")
     (tmp_path / "own.jinja").write_text("{{ broken")
     assert main([*add[:2], "broken", *add[3:], str(tmp_path / "own.jinja"), "--here"]) != 0
+
+
+@pytest.mark.usefixtures("imported")
+@pytest.mark.parametrize(("template", "is_noted"), [("", True), (CHATML, False)])
+def test_a_model_without_a_template_says_so_unless_one_is_given(tmp_path: Path, template: str, is_noted: bool) -> None:
+    folder = tmp_path / "silent"
+    shutil.copytree(tmp_path / "seed", folder)
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings.pop("chat_template", None)
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    spec = {"kind": "make-seed", "name": "silent", "source": "folder", "location": str(folder)}
+    _, events = run_now(spec | ({"chat_template": template} if template else {}))
+    notes = [event.sentence for event in events if isinstance(event, Note)]
+    assert any("This model has no chat template" in note for note in notes) == is_noted

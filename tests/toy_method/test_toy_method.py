@@ -83,7 +83,7 @@ def test_the_studio_offers_it_with_its_settings(seeded: Path, monkeypatch: pytes
     app.run()
     app.switch_page("app_pages/train.py").run()
     (method,) = [box for box in app.selectbox if box.label == "Method"]
-    assert "toy: each domain has only a vector of its own in each layer" in method.options
+    assert "Toy: each domain has only a vector of its own in each layer" in method.options
     (strength,) = [one for one in app.number_input if one.label == "Strength"]
     strength.set_value(3.0).run()
     assert any("--options '{\"strength\": 3.0}'" in one.value for one in app.code)

@@ -137,7 +137,7 @@ def test_parts_of_two_methods_are_not_composed() -> None:
 @pytest.mark.usefixtures("composed")
 def test_the_studio_trains_composes_and_shows_its_experts() -> None:
     app = open_page("train", **{"train.what": "MoDE expert", "train-mode.method": "heads"})
-    assert named(app.selectbox, "Method").options[-1] == f"heads: {methods()['heads'].sentence}"
+    assert named(app.selectbox, "Method").options[-1] == f"Heads: {methods()['heads'].sentence}"
     assert named(app.number_input, "Size").value == 8
     app = open_page("train", **{"train.what": "MoDE composition"})
     assert named(app.selectbox, "Backbone").options == ["seed"]

@@ -80,6 +80,11 @@ class FakeHost:
         """One for each word, its length."""
         return [len(word) for word in prompt.split()] if isinstance(prompt, str) else list(prompt)
 
+    def token_texts(self, _: GenerationPlan, before: Sequence[int], ids: Sequence[int]) -> list[str]:
+        """Those that it says of the prompt “the sea”."""
+        del before
+        return [f" sea{id - self.first_id}" for id in ids]
+
     def echo(self, _: GenerationPlan, prompt: Prompt, num_candidates: int = 0) -> Echo:
         """Each word was the most probable one but the second, which was to be `Once`."""
         tokens = re.findall(r" ?[^ ]+", _as_text(prompt))

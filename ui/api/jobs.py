@@ -60,6 +60,11 @@ class JobRequest(ForecastRequest):
     after: list[str] = Field(default_factory=list, max_length=MAX_NAMED, description="Ids of jobs to wait for.")
     priority: int = Field(0, ge=-1000, le=1000, description="Waiting jobs with the highest number start first.")
     title: str | None = Field(None, min_length=1, max_length=300, description="Its title; left out: from its spec.")
+    score: bool = Field(
+        False,
+        description="Also queue the job that scores what a training makes, as the studio and the command line do. It "
+        "waits for this one.",
+    )
 
 
 class JobPriority(RequestBody):
@@ -94,6 +99,8 @@ def submit_job(body: JobRequest, response: Response, state: State) -> JobCard:
     job_id = submit.submit(
         body.spec, after=body.after, priority=body.priority, title=body.title, settings=state.settings
     )
+    if body.score:
+        submit.submit_follow_up(body.spec, job_id, priority=body.priority, settings=state.settings)
     response.headers["location"] = f"{router.prefix}/{job_id}"
     return state.read(jobs.get_job, job_id)
 

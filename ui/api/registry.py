@@ -16,9 +16,11 @@ from starlette.responses import Response
 from ui.api.deps import State
 from ui.generation.model_host import with_clustering_id
 from workbench.access import audit
+from workbench.analysis.search import LONGEST_QUERY, search
 from workbench.answers.card_lists import AuditList, DeviceList, ListAnswer, ReportList, SeedOfferList, ViewList
 from workbench.answers.cards import AliasCard, ClusteringCard, ExpertCard, MixtureCard, PriorCard, ReportCard, ViewCard
 from workbench.answers.posteriors import TextChanges
+from workbench.answers.search import SearchAnswer
 from workbench.errors import NotFoundError
 from workbench.job_records import devices
 from workbench.kinds.kind import parse_as
@@ -269,6 +271,15 @@ def change_cluster(
 def set_alias(name: str, body: AliasTarget, state: State) -> AliasCard:
     """Sets an alias of a mixture or an expert; an existing one is moved."""
     return state.write(aliases.set_alias, name, body.model)
+
+
+@router.get("/search")
+def search_registry(
+    state: State,
+    q: Annotated[str, Query(min_length=1, max_length=LONGEST_QUERY, description="Words that a hit must hold.")],
+) -> SearchAnswer:
+    """What holds every word in its name, title, notes, tags, aliases or id: at most ten of each kind, and how many."""
+    return state.read(search, q)
 
 
 @router.get("/seed-offers")

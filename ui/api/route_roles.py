@@ -40,6 +40,7 @@ _ROUTES: dict[Role, str] = {
         GET /v1/workbench/jobs/{job_id}/metrics
         GET /v1/workbench/jobs/{job_id}/log
         GET /v1/workbench/devices
+        GET /v1/workbench/search
         GET /v1/workbench/seed-offers
         GET /v1/workbench/domains
         GET /v1/workbench/clusterings/{name:path}/changes

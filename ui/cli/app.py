@@ -146,7 +146,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Train, store, combine, compare, disable and explain domain experts of language models.",
-    epilog="Terms are explained in docs/glossary.md, the first steps in docs/first_expert.md.",
+    epilog="Help: /help/ of the studio, whose address `workbench up` prints. A document that a message names, such as "
+    "docs/glossary.md, is also its page glossary.html. First steps: docs/first_expert.md.",
 )
 
 

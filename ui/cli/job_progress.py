@@ -16,6 +16,7 @@ from ui.present.jobs.job_status import percent_of, time_left
 from ui.present.jobs.throughput import describe_throughput
 from ui.present.terminal import harmless
 from ui.present.text.formatting import duration
+from workbench.formatting.shell_command import evaluate_command
 from workbench.schema.job_states import UNSUCCESSFUL
 
 if TYPE_CHECKING:
@@ -99,6 +100,19 @@ def submit(spec: Spec, run_options: RunOptions, after: Sequence[str] = ()) -> Jo
         card = follow(card.id, run_options.json) if run_options.wait else card
     report(card, run_options.json)
     return card
+
+
+def queue_follow_up(spec: Spec, run_options: RunOptions, card: JobCard) -> None:
+    """Queues the job that scores what a training makes; of a training in this process it says the command instead."""
+    from jobs.queue.submit import submit_follow_up
+    from workbench.job_records.preconditions import kind_of
+    from workbench.kinds.analysis import Evaluate
+
+    if not run_options.in_process:
+        if scoring_id := submit_follow_up(spec, card.id):
+            print_note(f"Its experts are scored afterwards, by job {scoring_id}.")
+    elif isinstance(follow_up := kind_of(spec).follow_up(spec), Evaluate):
+        print_note(f"Score its experts with: {evaluate_command(follow_up.mixture)}")
 
 
 def _advice(spec: Spec) -> list[str]:

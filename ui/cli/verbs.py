@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from engine.config import MOST
-from ui.cli.job_progress import submit
+from ui.cli.job_progress import queue_follow_up, submit
 from ui.cli.options import Command, Json, RunOptions, keyword, takes, with_parameters
 from ui.cli.output import as_text, day, print_json, print_note, print_table, say
 from ui.errors import BadUsageError
@@ -247,7 +247,7 @@ class CommandGroup(typer.Typer):
         """Adds a verb that submits a job, such as `merge CLUSTERING`: see `takes`. Its default help is the spec's."""
 
         def submit_job(spec: Spec, run_options: RunOptions) -> None:
-            submit(spec, run_options)
+            queue_follow_up(spec, run_options, submit(spec, run_options))
 
         name, *arguments = command.lower().split()
         self.command(name, help=help or spec.__doc__)(takes(spec, *arguments, **fixed)(submit_job))

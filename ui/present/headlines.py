@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from math import log
 from typing import Any
 
 from engine.methods.registry import method_of
 from ui.present.pages import EXPERTS, MIXTURES, TRAIN, Page
 from ui.present.text.formatting import ago, listed, pluralize
 from workbench.answers.cards import DomainCard, EvaluationCard, ExpertCard, MixtureCard, ReportCard
-from workbench.formatting.number_format import DASH
+from workbench.formatting.number_format import DASH, LITTLE
 from workbench.questions.perplexities import MixedDomain
 
 _LAST = "Last measured change"
@@ -38,6 +39,7 @@ class MixtureMean:
     mixture: str
     rows: tuple[MixedDomain, ...]
     tokenizer: str = ""  # of its experts
+    seeds: frozenset[str] = frozenset()  # that its experts were trained from
 
     @property
     def domains(self) -> frozenset[str]:
@@ -58,11 +60,16 @@ def trained_domains(mixture: MixtureCard) -> frozenset[str]:
     return frozenset(name for member in mixture.members if member.takes_part for name in member.domains)
 
 
-def trained_rows(mixture: MixtureCard, rows: Sequence[MixedDomain], tokenizer: str = "") -> MixtureMean | None:
+def trained_rows(
+    mixture: MixtureCard, rows: Sequence[MixedDomain], experts: Mapping[str, ExpertCard]
+) -> MixtureMean | None:
     """Of the rows of a mixture those that trained an expert that takes part; None without one."""
     trained = trained_domains(mixture)
     kept = tuple(row for row in rows if row.domain in trained)
-    return MixtureMean(mixture.name, kept, tokenizer) if kept else None
+    members = [experts[one.expert] for one in mixture.members if one.expert in experts]
+    seeds = frozenset(one.seed for one in members if one.seed)
+    tokenizer = members[0].tokenizer_sha256 if members else ""
+    return MixtureMean(mixture.name, kept, tokenizer, seeds) if kept else None
 
 
 def best_of(means: Sequence[MixtureMean]) -> MixtureMean | None:
@@ -78,68 +85,109 @@ def best_of(means: Sequence[MixtureMean]) -> MixtureMean | None:
     return min((one for one in means if one.text == text), key=lambda one: one.mean)
 
 
-def shared_with(mixture: MixtureMean, model: ExpertCard) -> MixtureMean | None:
-    """The mixture on the domains that also trained a single model; None where that is not a baseline.
+@dataclass(frozen=True)
+class Baseline:
+    """A single model and its perplexity by domain, on the tokens that the mixture was measured on."""
 
-    A baseline is one model that several of the mixture's domains trained; an expert of one cluster is not.
-    """
+    title: str
+    name: str
+    by_domain: Mapping[str, float]
+
+
+def dense_baseline(mixture: MixtureMean, model: ExpertCard, scores: Sequence[EvaluationCard]) -> Baseline | None:
+    """A model that several of the mixture's domains trained, on these; None for others, as an expert of one cluster."""
     method = method_of(model.method)
-    rows = tuple(row for row in mixture.rows if row.domain in model.domains)
-    is_baseline = method.only_expert and method.is_trainable and model.tokenizer_sha256 == mixture.tokenizer
-    return replace(mixture, rows=rows) if is_baseline and len(rows) > 1 else None
+    domains = mixture.domains & set(model.domains)
+    if not (method.only_expert and method.is_trainable and len(domains) > 1):
+        return None
+    return Baseline("dense", model.name, _on_same_text(mixture, model, scores, domains))
 
 
-def mean_of_model(best: MixtureMean, scores: Sequence[EvaluationCard]) -> float | None:
-    """One model's mean perplexity on the tokens that the mixture was measured on; None where it lacks a domain."""
+def seed_baseline(mixture: MixtureMean, model: ExpertCard, scores: Sequence[EvaluationCard]) -> Baseline | None:
+    """The seed model as it is, on every domain of the mixture; None for other models."""
+    if not method_of(model.method).is_seed or model.seed not in mixture.seeds:
+        return None
+    return Baseline("its seed model", model.name, _on_same_text(mixture, model, scores, mixture.domains))
+
+
+def best_single(mixture: MixtureMean) -> Baseline | None:
+    """The expert of the mixture with the lowest mean loss on all its domains; None where none has all."""
+    names = frozenset.intersection(*(frozenset(row.perplexity_by_expert) for row in mixture.rows))
+    if not names:
+        return None
+    best = min(sorted(names), key=lambda name: sum(log(row.perplexity_by_expert[name]) for row in mixture.rows))
+    by_domain = {row.domain: row.perplexity_by_expert[best] for row in mixture.rows}
+    return Baseline("its best expert", best, by_domain)
+
+
+def _on_same_text(
+    mixture: MixtureMean, model: ExpertCard, scores: Sequence[EvaluationCard], domains: Collection[str]
+) -> dict[str, float]:
+    """A model's perplexities on the tokens that the mixture was measured on, by domain."""
+    if model.tokenizer_sha256 != mixture.tokenizer:
+        return {}
     known = {
         (score.domain, score.block_size, score.num_tokens): score.perplexity
         for score in scores
-        if score.split == "test"
+        if score.split == "test" and score.expert == model.name
     }
-    values = [known.get((row.domain, row.block_size, row.num_tokens)) for row in best.rows]
-    numbers = [value for value in values if value is not None]
-    return sum(numbers) / len(numbers) if len(numbers) == len(values) else None
+    values = {row.domain: known.get((row.domain, row.block_size, row.num_tokens)) for row in mixture.rows}
+    return {domain: value for domain, value in values.items() if value is not None and domain in domains}
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """A single model, its mean perplexity where it is scored on the same text, and the mixture on that text."""
+def baseline_of(
+    mixture: MixtureMean, models: Sequence[ExpertCard], scores: Sequence[EvaluationCard]
+) -> Baseline | None:
+    """What a mixture is compared with: a dense model of most of its domains, else its seed model, else an expert."""
+    for find in (dense_baseline, seed_baseline):
+        matches = [one for model in models if (one := find(mixture, model, scores)) and one.by_domain]
+        if matches:
+            return max(matches, key=lambda one: len(one.by_domain))
+    return best_single(mixture)
 
-    name: str
-    mean: float | None
-    mixture: MixtureMean
 
+def mixture_headline(mixture: MixtureMean | None, baseline: Baseline | None = None, why: str = "") -> Headline:
+    """On how many domains a mixture is better than a single model, with the changes by domain.
 
-def best_headline(best: MixtureMean | None, models: Sequence[Baseline], why: str = "") -> Headline:
-    """The best mixture against the best single model, on the domains that trained both."""
-    label = "Best mixture against dense"
-    if best is None:
-        return Headline(label, DASH, sentence=why or "No mixture is scored on test text yet.")
-    chosen: dict[str, Any] = {"page": MIXTURES, "state": {"mixture": best.mixture}, "link": "see the mixture"}
-    known = [(one.mean, one) for one in models if one.mean is not None]
-    if not known:
-        words = f"{best.mixture}, mean perplexity of {pluralize(len(best.rows), 'training domain')}"
-        if models:
-            names = listed([one.name for one in models], 1)
-            words = f"{words}. {names} is not scored on the same text: evaluate it to compare"
-        else:
-            words = f"{words}. Train a dense model to compare"
-            chosen = {"page": TRAIN, "link": "train one"}
-        return Headline(label, perplexity_text(best.mean), sentence=words, **chosen)
-    mean, model = min(known, key=lambda one: one[0])
-    own = model.mixture.mean
-    change = (own / mean - 1) * 100
-    domains = pluralize(len(model.mixture.rows), "domain")
-    words = f"{best.mixture}, mean perplexity of {domains} that trained both; {model.name}: {perplexity_text(mean)}"
-    beside = f"{'↓' if change < 0 else '↑'} {abs(change):.1f} %"
-    return Headline(label, perplexity_text(own), beside, change < 0, words, **chosen)
+    It counts domains and shows no mean, which would change with its domains: a new expert adds a domain that only
+    counts for better where the mixture is better there.
+    """
+    if mixture is None or baseline is None:
+        return Headline("Mixture", DASH, sentence=why or "No mixture of several experts is scored on test text yet.")
+    rows = [row for row in mixture.rows if row.domain in baseline.by_domain]
+    changes = sorted((100 * (row.perplexity / baseline.by_domain[row.domain] - 1), row.domain) for row in rows)
+    better, worse = (sum(sign * change >= LITTLE for change, _ in changes) for sign in (-1, 1))
+    best, worst = (f"{signed_text(change)} % on {domain}" for change, domain in (changes[0], changes[-1]))
+    tokens = [row.num_tokens for row in rows]
+    counted = f"{min(tokens):,} to {max(tokens):,}" if min(tokens) < max(tokens) else f"{tokens[0]:,}"
+    left_out = listed(list(dict.fromkeys(name for row in rows for name in row.without)), 2)
+    words = [
+        f"{mixture.mixture} against {baseline.name}: {best}" + (f" to {worst}" if len(changes) > 1 else ""),
+        f"n = {counted} tokens a domain",
+        *([f"without {left_out}, not scored yet"] if left_out else []),
+    ]
+    state = {"mixture": mixture.mixture}
+    return Headline(
+        f"Mixture against {baseline.title}",
+        f"better on {better} of {len(rows)}",
+        f"worse on {worse}" if worse else pluralize(len(rows), "domain"),
+        better > 0 if not worse else (False if worse > better else None),
+        "; ".join(words),
+        "see the mixture",
+        MIXTURES,
+        state,
+    )
 
 
 def coverage_headline(
     domains: Sequence[DomainCard], experts: Sequence[ExpertCard], mixture: MixtureCard | None = None
 ) -> Headline:
-    """How many domains have an enabled expert that was trained on nothing else, and how many in the page's mixture."""
+    """How many domains have an enabled expert that was trained on nothing else, and how many in the page's mixture.
+
+    A novel domain is held out to measure on: it needs no expert and does not count.
+    """
     own = {expert.domain for expert in experts if expert.enabled and expert.domain}
+    domains = [domain for domain in domains if domain.role != "novel" or domain.name in own]
     without = [domain.name for domain in domains if domain.name not in own]
     value = f"{len(domains) - len(without)} of {len(domains)}"
     words = f"without one: {listed(without, 3)}" if without else "Every domain has one."
@@ -148,6 +196,8 @@ def coverage_headline(
         elsewhere = [domain.name for domain in domains if domain.name in own - here]
         if elsewhere:
             words = f"{words.rstrip('.')}; not in {mixture.name}: {listed(elsewhere, 3)}"
+    if not domains:
+        return Headline("Coverage", DASH, sentence="Every domain is held out to measure on.")
     if not without:
         return Headline("Coverage", value, "domains have an expert", True, words, "see them", EXPERTS)
     return Headline("Coverage", value, "domains have an expert", None, words, "train one more", TRAIN)

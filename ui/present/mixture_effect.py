@@ -10,12 +10,11 @@ from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import Looks
 from ui.present.picture import look_data
 from ui.present.text.formatting import listed, pluralize
-from workbench.formatting.number_format import DASH, change, perplexity
+from workbench.formatting.number_format import DASH, LITTLE, change, perplexity
 from workbench.formatting.shell_command import shell_command, split_options
 from workbench.questions.perplexities import MixedDomain
 from workbench.specs.requests import MixtureRequest
 
-LITTLE = 1.0  # percent: a smaller change counts as neither worse nor better
 _NONE = 0.05  # percent: a smaller change is none
 MOST_ROWS = 24
 

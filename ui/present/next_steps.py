@@ -179,7 +179,7 @@ def first_steps(have: Holdings, domains: Sequence[str], over: Sequence[JobCard])
             "Every expert is scored on every domain",
             "then the three numbers and the picture of this page appear here",
         ),
-        StartStep("Talk to the mixture", "on the page Playground", "later"),
+        StartStep("Talk to the mixture", "on the page Playground", "now" if have.mixtures else "later"),
     ]
 
 
@@ -208,9 +208,9 @@ def _imports(have: Holdings, domains: Sequence[str], over: Sequence[JobCard]) ->
 
 
 def _step(have: Holdings, step: FirstStep, count: int, title: str, words: str) -> StartStep:
+    if count:  # later jobs of the same kind do not belong to a first visit
+        return StartStep(title, words, "done")
     job = bringing(have.unfinished, step)
     if job and job.state != "queued":
         return StartStep(job.title, sentence_of(job), "now", job, job.progress)
-    if count:
-        return StartStep(title, words, "done")
     return StartStep(job.title if job else title, words, "later")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
+from engine.methods.registry import method_of
 from ui.present.charts.colours import NO_LOOK, Looks
 from ui.present.headlines import perplexity_text
-from ui.present.pages import CORPORA, EXPERTS, MIXTURES, Page
+from ui.present.pages import CORPORA, EXPERTS, MIXTURES, PAGE_OF, Page
 from ui.present.text.formatting import listed, parameters_text, pluralize
 from ui.present.text.measures import TokenMeasure
+from workbench.analysis.perplexity_tables import TextMeasure, most_scored_text
 from workbench.answers.cards import DomainCard, EvaluationCard, ExpertCard, MixtureCard
 from workbench.formatting.number_format import DASH
 from workbench.formatting.palette import Look
@@ -21,13 +23,27 @@ MOST_EXPERTS, MOST_DOMAINS, MOST_CARDS = 7, 10, 12
 
 @dataclass(frozen=True)
 class PictureScores:
-    """The newest evaluation of each expert on each domain, on one split."""
+    """The evaluation of each expert on each domain, on one split."""
 
     of: Mapping[tuple[str, str], EvaluationCard]
+    intervals: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
+
+    def own_score(self, expert: ExpertCard) -> EvaluationCard | None:
+        """An expert's score on the domain that trained it."""
+        return self.of.get((expert.name, expert.domain))
+
+    def measured_text(self, expert: ExpertCard) -> str:
+        """How many tokens an expert's own number is of, with its interval where it is known."""
+        score = self.own_score(expert)
+        if score is None:
+            return ""
+        bounds = self.intervals.get((expert.name, expert.domain))
+        between = f" · 95 %: {perplexity_text(bounds[0])} to {perplexity_text(bounds[1])}" if bounds else ""
+        return f"n = {score.num_counted or score.num_tokens:,} tokens{between}"
 
     def own(self, expert: ExpertCard) -> float | None:
         """An expert's perplexity on the domain that trained it."""
-        card = self.of.get((expert.name, expert.domain))
+        card = self.own_score(expert)
         return None if card is None else card.perplexity
 
     def instead(self, expert: ExpertCard) -> str:
@@ -41,17 +57,22 @@ class PictureScores:
         return {name: TokenMeasure(sha256, card.block_size) for name, (sha256, card) in cards.items() if card}
 
     def nearest(self, experts: Sequence[str], domain: str) -> str:
-        """The expert with the lowest perplexity on a domain; empty where none is scored there."""
-        scored = [(self.of[one, domain].perplexity, one) for one in experts if (one, domain) in self.of]
-        return min(scored)[1] if scored else ""
+        """The expert with the lowest perplexity on the text of a domain with most scores; empty where none is there."""
+        texts: dict[TextMeasure, list[EvaluationCard]] = {}
+        for one in experts:
+            if score := self.of.get((one, domain)):
+                text = TextMeasure(score.num_tokens, score.block_size, num_counted=score.num_counted)
+                texts.setdefault(text, []).append(score)
+        if not texts:
+            return ""
+        return min(texts[most_scored_text(texts)], key=lambda score: (score.perplexity, score.expert)).expert
 
 
 def scores_of(evaluations: Sequence[EvaluationCard], split: str = "test") -> PictureScores:
-    """The newest score of each expert on each domain."""
-    newest = sorted(
-        (evaluation for evaluation in evaluations if evaluation.split == split), key=lambda one: one.created_at
-    )
-    return PictureScores({(one.expert, one.domain): one for one in newest})
+    """The score of each expert on each domain that is of most text; of as much text the newest."""
+    of_split = [evaluation for evaluation in evaluations if evaluation.split == split]
+    ordered = sorted(of_split, key=lambda one: (one.num_counted or one.num_tokens, one.block_size, one.created_at))
+    return PictureScores({(one.expert, one.domain): one for one in ordered})
 
 
 def picture_of(
@@ -145,15 +166,8 @@ def _box(id: str, name: str, page: Page, state: Mapping[str, str]) -> dict[str, 
 def place_of(id: str) -> tuple[Page, dict[str, str]]:
     """The page, and what is chosen on it, that the id of a box stands for."""
     kind, _, name = id.partition(":")
-    page, key = _PLACES[kind.rstrip("s")]
+    page, key = PAGE_OF[kind.rstrip("s")]
     return page, {key: name} if name else {}
-
-
-_PLACES = {
-    "domain": (CORPORA, "domain"),
-    "expert": (EXPERTS, "experts.chosen"),
-    "mixture": (MIXTURES, "mixture"),
-}
 
 
 def cards_to_show(experts: Sequence[ExpertCard], mixture: MixtureCard | None) -> list[ExpertCard]:
@@ -183,10 +197,12 @@ def card_of(
     is_certified: bool,
     off: Collection[tuple[str, str]] = (),
     odd: str = "",
+    instead: str = "",
 ) -> dict[str, Any]:
     """A card of `show_cards`: `curve` are the losses on dev text while it was trained, `off` as of `switched_off`.
 
-    `odd` says why its perplexity does not compare with those of most other cards.
+    `odd` says why its perplexity does not compare with those of most other cards; `instead` stands for one that it has
+    not, where `scores` does not hold all of its scores.
     """
     value = scores.own(expert)
     origin = f"copy of {expert.parent}" if expert.parent else f"from seed model {expert.seed}" if expert.seed else ""
@@ -199,14 +215,14 @@ def card_of(
     return box | {
         "look": look_data(looks.expert(expert.name)),
         "badges": [
-            *_badges(expert, "" if value is not None else scores.instead(expert), is_certified),
+            *_badges(expert, "" if value is not None else instead or scores.instead(expert), is_certified),
             *memberships,
             *([[odd, "late"]] if odd else []),
         ],
         "value": DASH if value is None else perplexity_text(value),
-        "unit": "perplexity ↓",
+        "unit": " · ".join(filter(None, ("perplexity ↓", scores.measured_text(expert)))),
         "curve": [round(point, 3) for point in curve],
-        "words": [" · ".join(filter(None, (expert.method, origin, size))), text],
+        "words": [" · ".join(filter(None, (method_of(expert.method).title, origin, size))), text],
     }
 
 

@@ -20,8 +20,9 @@ from ui.present.text.reports import (
     perplexity_rows,
     task_rows,
 )
+from ui.reports.picture import Claim, Picture
 from ui.reports.report_type import Part, ReportType, Reproducible
-from workbench.formatting.number_format import share
+from workbench.formatting.number_format import change, perplexity, pluralize, share
 from workbench.kinds.kind import ResultLink
 from workbench.questions.removal import DomainRemoval
 
@@ -33,6 +34,7 @@ class AdditionFindings(Reproducible):
     mixture: str
     ok: bool
     sentence: str
+    num_tensors: int
     domains: list[dict[str, Any]]  # perplexities before and after
     folders: list[dict[str, Any]]  # that were hashed
 
@@ -47,6 +49,52 @@ def _describe_addition(findings: AdditionFindings) -> Iterator[Part]:
     yield from _describe_origin(findings)
 
 
+def _picture_addition(findings: AdditionFindings) -> Picture:
+    """The unchanged files, what the new domains gained, and the most that another lost."""
+    title = f"{findings['expert']} was added to {findings['mixture']}"
+    note = f"Perplexity of the mixture without the expert and with it, on {findings.get('split', 'test')} text."
+    if not findings["ok"]:
+        return Picture(title, False, [Claim("Files changed", findings["sentence"])], "", findings["sentence"])
+    num_files = sum(folder["num_files"] for folder in findings["folders"] if folder["recorded_before"])
+    tensors = pluralize(findings["num_tensors"], "tensor")
+    unchanged = Claim(pluralize(num_files, "file"), f"and {tensors} that were there before are unchanged, to the bit")
+    new = [one for one in findings["domains"] if one["is_new"]]
+    old = [one for one in findings["domains"] if not one["is_new"]]
+    claims = [unchanged, *map(_claim_of, new[:1] if old else new)]
+    short = [f"{change(one['change_percent'])} on {one['domain']}" for one in new]
+    if old:
+        worst = max(old, key=lambda one: one["change_percent"])
+        most = f"at most {change(worst['change_percent'])}"
+        claims.append(
+            Claim(most, f"on {pluralize(len(old), 'other domain')} (n = {sum(o['num_tokens'] for o in old):,})")
+        )
+        short.append(f"{most} on {pluralize(len(old), 'other domain')}")
+    numbers = f"; perplexity {', '.join(short)}" if short else ""
+    sentence = f"{title}: {pluralize(num_files, 'file')} and {tensors} unchanged{numbers}."
+    return Picture(title, True, claims, note if short else "", sentence)
+
+
+def _claim_of(one: dict[str, Any]) -> Claim:
+    numbers = f"from {perplexity(one['before'])} to {perplexity(one['after'])}, n = {one['num_tokens']:,} tokens"
+    return Claim(change(one["change_percent"]), f"perplexity on {one['domain']}: {numbers}")
+
+
+def _picture_removal(findings: RemovalFindings) -> Picture:
+    """The equality with a mixture that never loaded the expert, and what its own domain loses."""
+    mixture, expert, own = findings["mixture"], findings["expert"], findings["perplexity"][0]
+    title, identity = f"{expert} was removed from {mixture}", findings["identity"]
+    compared = f"of {identity['num_numbers']:,} log-probabilities differ from a mixture that never loaded it"
+    claims = [Claim(f"{identity['num_different']:,}", compared)]
+    if own["with_expert"] is not None and own["without_expert"] is not None:
+        rise = 100 * (own["without_expert"] / own["with_expert"] - 1)
+        numbers = {"before": own["with_expert"], "after": own["without_expert"], "change_percent": rise}
+        claims.append(_claim_of({**own, **numbers}))
+    note = (
+        f"Priors from {findings['num_blocks']} dev blocks; evidence: {findings['evidence']}. {findings['not_removed']}"
+    )
+    return Picture(title, findings["ok"], claims, note, findings["sentence"])
+
+
 def _describe_origin(findings: Reproducible) -> Iterator[Part]:
     if reproducible_from := findings.get("reproducible_from"):
         yield ""
@@ -57,8 +105,10 @@ class RemovalFindings(Reproducible):
     """The certificate of a removal: the mixture without an expert, what it costs, and the extraction test."""
 
     expert: str
+    mixture: str
     ok: bool
     sentence: str
+    identity: dict[str, Any]  # how many log-probabilities were compared, and how many differ
     num_blocks: int
     evidence: str
     perplexity: list[dict[str, Any]]  # rows of DomainRemoval, the expert's own domain first
@@ -137,6 +187,7 @@ REPORT: tuple[ReportType[Any], ...] = (
         findings=AdditionFindings,
         describe=_describe_addition,
         draw=f"{_DRAW}show_addition",
+        picture=_picture_addition,
     ),
     ReportType(
         name="classification",
@@ -161,5 +212,6 @@ REPORT: tuple[ReportType[Any], ...] = (
         findings=RemovalFindings,
         describe=_describe_removal,
         draw=f"{_DRAW}show_removal_report",
+        picture=_picture_removal,
     ),
 )

@@ -14,7 +14,10 @@ from functools import cache
 from typing import Any, Generic, TypedDict, TypeVar
 
 from engine.plugins import find_plugins, missing_package
+from ui.present.text.formatting import clock
+from ui.reports.picture import Picture, draw_picture
 from workbench.answers.cards import ReportCard
+from workbench.formatting.shell_command import shell_command
 from workbench.kinds.kind import ResultLink
 
 Findings = TypeVar("Findings", bound=Mapping[str, Any])
@@ -44,6 +47,7 @@ class ReportType(Generic[Findings]):
     describe: Callable[[Findings], Iterable[Part]]  # what a terminal prints after the sentence
     draw: str = ""  # `package.module:function` of a report's card; without it the studio shows what a terminal prints
     link: ResultLink | None = None  # the page that shows more of it
+    picture: Callable[[Findings], Picture] | None = None  # of a report that people share; `report show --svg` draws it
 
 
 GROUP = "expert_workbench.reports"  # of entry points
@@ -65,6 +69,19 @@ def report_type(card: ReportCard) -> ReportType[Any]:
     if missing := sorted(keys - card.findings.keys()):
         return _as_json(card.kind, f"This report has no {', '.join(missing)}: these are its values.")
     return known
+
+
+def report_picture(card: ReportCard) -> tuple[str, str] | None:
+    """A report as an SVG to share, and what that says in a sentence; None for a sort of report without a picture."""
+    if (draw := report_type(card).picture) is None:
+        return None
+    picture: Picture = draw(card.findings)
+    return draw_picture(picture, clock(card.created_at), show_report_line(card)), picture.sentence
+
+
+def show_report_line(card: ReportCard) -> str:
+    """The command that prints a report."""
+    return shell_command("report", "show", card.id[:8])
 
 
 def report_sentence(card: ReportCard) -> str:

@@ -11,8 +11,9 @@ from streamlit import net_util
 from ui.pages.catalog import all_pages, pages_of
 from ui.present.pages import OVERVIEW, Page
 from ui.present.text.formatting import plain
+from ui.studio.job_views.notifications import watch_ends
 from ui.widgets import address
-from ui.widgets.elements.components import watch_connection
+from ui.widgets.elements.components import open_search_by_key, watch_connection
 from ui.widgets.notices import nothing_hidden, show_kept
 from ui.widgets.page_head import show_entries
 from workbench.access.actor import Role, current_actor
@@ -37,11 +38,13 @@ def main() -> None:
     st.logo(str(ICON), size="large")
     st.html(STYLE)
     watch_connection()
+    open_search_by_key(page)
+    watch_ends()
     if page is not pages_of(page.entry)[0]:
         st.html(_HERE.format(address=pages_of(page.entry)[0].address))
     show_entries(page)
     address.open_page(page.address)
-    with nothing_hidden():
+    with address.one_entry(), nothing_hidden():
         show_kept()
         _show_role()
         here.run()

@@ -113,23 +113,26 @@ def tick(name: str, look: Look, limit: int = 24) -> str:
 
 
 def name_line_ends(figure: go.Figure, looks: Sequence[Look]) -> None:
-    """Writes the name of each line at its end, moved apart; of more than six lines the legend stays."""
-    lines = list(figure.data)
+    """Writes the name of each line at its end, moved apart; of more than six lines the legend stays.
+
+    A line without a place in the legend gets no name either.
+    """
+    lines = [line for line in figure.data if line.showlegend is not False]
     ends = [_end(line) for line in lines]
     if not 1 < len(lines) <= _MOST_NAMES or any(end is None for end in ends):
         return
-    is_log = figure.layout.yaxis.type == "log"
-    heights = _pixels(figure, is_log)
+    scale_x, scale_y = _scale(figure.layout.xaxis), _scale(figure.layout.yaxis)
+    heights = _pixels(figure, scale_y)
     tops = _apart([heights(end[1]) for end in ends if end is not None])
     notes = []
     for line, look, end, top in zip(lines, looks, ends, tops, strict=True):
         assert end is not None
-        note = {"x": end[0], "y": math.log10(end[1]) if is_log else end[1], "yshift": top - heights(end[1])}
+        note = {"x": scale_x(end[0]), "y": scale_y(end[1]), "yshift": top - heights(end[1])}
         name = _name_of(line)
         words = {"text": tick(name, look, _MOST_LETTERS), "hovertext": full_label(name)}
         notes.append({**note, **words, "showarrow": False, "xanchor": "left", "xshift": 6})
-    starts = [line.x[0] if line.x is not None else 0 for line in lines]
-    if (first := min(starts)) < (last := max(end[0] for end in ends if end is not None)):
+    starts = [scale_x(line.x[0] if line.x is not None else 0) for line in lines]
+    if (first := min(starts)) < (last := max(scale_x(end[0]) for end in ends if end is not None)):
         beside = _BESIDE * (last - first)
         figure.update_xaxes(range=[first - beside, last + beside])  # else the names would make the axis longer
     longest = max(
@@ -137,6 +140,11 @@ def name_line_ends(figure: go.Figure, looks: Sequence[Look]) -> None:
     )
     margin = _SIGN * longest + 32
     figure.update_layout(showlegend=False, margin_r=margin, annotations=[*figure.layout.annotations, *notes])
+
+
+def _scale(axis: Any) -> Callable[[Any], Any]:
+    """What Plotly's ranges and annotations hold of a value on this axis."""
+    return math.log10 if axis.type == "log" else lambda value: value
 
 
 def _name_of(line: Any) -> str:
@@ -150,12 +158,11 @@ def _end(line: Any) -> tuple[Any, float] | None:
     return points[-1] if points else None
 
 
-def _pixels(figure: go.Figure, is_log: bool) -> Callable[[float], float]:
+def _pixels(figure: go.Figure, scale: Callable[[float], float]) -> Callable[[float], float]:
     """A function that gives the height of a value in the drawing, in pixels.
 
     The y axis is fixed at the range by which they are counted: Plotly's own is wider where lines have markers.
     """
-    scale: Callable[[float], float] = math.log10 if is_log else float
     if not (shown := figure.layout.yaxis.range):
         values = [scale(value) for line in figure.data for value in line.y if value is not None]
         beside = _ABOVE * (max(values) - min(values) or 1.0)

@@ -18,6 +18,7 @@ def listed(names: Sequence[str], limit: int = 6) -> str:
     return ", ".join(names[:limit]) + more
 
 
+LITTLE = 1.0  # percent: a smaller change counts as neither worse nor better
 MINUS, DASH = "\N{MINUS SIGN}", "—"
 
 
@@ -37,6 +38,12 @@ def perplexity(value: float | None) -> str:
 def nats(value: float | None, *, signed: bool = False) -> str:
     """A loss, or a difference of losses: `5.21 nats/token`."""
     return DASH if value is None else f"{number(value, 2, signed=signed)} nats/token"
+
+
+def with_error(value: float, error: float) -> str:
+    """A number with its standard error, with as many decimals, 2 to 4, as the error has digits: `0.304 ± 0.008`."""
+    decimals = min(4, max(2, -math.floor(math.log10(error)))) if error > 0 else 2
+    return f"{number(value, decimals)} ± {number(error, decimals)}"
 
 
 def percent(value: float | None, *, signed: bool = False) -> str:

@@ -229,6 +229,13 @@ def get_jobs(session: Session, ids: Sequence[str]) -> list[JobCard]:
     return [cards[one] for one in ids if one in cards]
 
 
+def jobs_after(session: Session, job_id: str) -> list[JobCard]:
+    """The jobs that start only after this one, whatever their state, the oldest first."""
+    statement = select(Job).join(JobDependency, JobDependency.job_id == Job.id)
+    statement = statement.where(JobDependency.after_id == job_id).order_by(Job.created_at, Job.id)
+    return cards_of(session, list(session.scalars(statement)))
+
+
 def dependents(session: Session, job_id: str) -> list[str]:
     """The titles of the unfinished jobs that start only after this one."""
     statement = select(Job.title).join(JobDependency, JobDependency.job_id == Job.id)

@@ -159,7 +159,7 @@ def _request(card: ComparisonCard, answer: ComparedAnswerCard) -> dict[str, Any]
     ]
     text: dict[str, Any] = {"prompt": card.prompt}
     if card.is_chat:
-        text = {"messages": [dict(message) for message in card.messages]}
+        text = {"messages": list(card.turns_of(answer))}
         text |= {} if manifest.evidence_from else {"evidence_from": "start"}  # as it was read
     body = {"model": manifest.model, "experts": experts, "gate": manifest.gate, **_sampling(answer), **text}
     return {**body, "return_token_ids": True}

@@ -14,7 +14,7 @@ from ui.present.forms.readable_folders import require_readable
 from ui.present.jobs.job_status import by_turn, is_over
 from ui.present.pages import JOBS
 from ui.present.text.formatting import ago, duration, plain, pluralize
-from ui.studio.job_views.job_view import show_line
+from ui.studio.job_views.job_line import show_line
 from ui.widgets.address import choose_one
 from ui.widgets.charts_and_tables import show_chart, show_table
 from ui.widgets.fields import draw_number
@@ -227,7 +227,7 @@ def _show_actions(spec: Replicate, jobs: Sequence[JobCard], is_complete: bool) -
 
 def _show_report(report: ReportCard) -> None:
     findings = report.findings
-    st.subheader(plain(summary(findings)))
+    st.header(plain(summary(findings)))
     st.caption(plain(f"Reported {ago(report.created_at)} on {findings['machine']}."))
     for caution in cautions(findings):
         st.write(plain(caution))

@@ -19,6 +19,7 @@ PAGE = Page(
     REPORTS.entry,
     command="replicate",
     after=REPORTS.address,
+    help="replication/README.md",
 )
 
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
+from engine.clusters.config import is_term
 from engine.errors import CorpusError
 from engine.files import ArtifactRef
 from engine.text.formats import read_records
@@ -255,7 +256,7 @@ class StoredResults:
                 self.storage.kept(row.artifact),
                 tuple(source["name"] for source in row.sources),
                 row.metrics["overlap"]["normalised_mutual_information"],
-                tuple(tuple(cluster.terms[:_TERMS]) for cluster in row.clusters),
+                tuple(tuple(filter(is_term, cluster.terms))[:_TERMS] for cluster in row.clusters),
             )
             for row in self._clustering_rows()
         }

@@ -156,6 +156,19 @@ def test_jobs_are_listed_by_status_and_kind(api: TestClient) -> None:
     assert api.get(f"{JOBS}/{third}").json()["job"]["after"] == [first]
 
 
+def test_a_training_queues_its_scoring_where_that_is_wanted(api: TestClient, settings: Settings, texts: Path) -> None:
+    for name in ("law", "sea"):
+        finished(api, settings, {"kind": "import-corpus", "name": name, "path": str(texts / f"{name}.jsonl")})
+    finished(
+        api, settings, {"kind": "make-seed", "name": "tiny", "domains": ["law"], "vocab_size": 300, "shape": SHAPE}
+    )
+    train = {"kind": "train-joint", "seed_model": "tiny", "domains": ["law", "sea"], "training": TRAINING}
+    submitted(api, {**train, "name": "unscored"})
+    job = submitted(api, {**train, "name": "scored"}, score=True, priority=3)
+    [scoring] = api.get(JOBS, params={"kind": "evaluate"}).json()["data"]
+    assert (scoring["spec"]["mixture"], scoring["after"], scoring["priority"]) == ("scored", [job], 3)
+
+
 def test_the_end_of_a_log_is_read(api: TestClient, settings: Settings) -> None:
     job = submitted(api, {"kind": "selfcheck"})
     assert api.get(f"{JOBS}/{job}/log").json() == {"job": job, "lines": []}

@@ -16,7 +16,7 @@ from workbench.kinds.kind import parse_spec
 @pytest.fixture
 def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     specs: list[Any] = []
-    monkeypatch.setattr(verbs, "submit", lambda spec, _: specs.append(spec) or SimpleNamespace(state="queued"))
+    monkeypatch.setattr(verbs, "submit", lambda spec, _: specs.append(spec) or SimpleNamespace(id="j", state="queued"))
     return specs
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from xml.etree import ElementTree
 
 import pytest
 
@@ -154,6 +155,10 @@ def test_reports_are_listed_read_and_deleted(capsys: pytest.CaptureFixture[str])
     assert "is bit-identical to the mixture that never loaded it" in capsys.readouterr().out
     assert main(["report", "show", other.id]) == 0
     assert "workbench evaluate affinity" in capsys.readouterr().out
+    assert main(["report", "show", kept.id, "--svg"]) == 0
+    assert ElementTree.fromstring(capsys.readouterr().out).tag.endswith("svg")
+    assert main(["report", "show", other.id, "--svg"]) == 2
+    assert "has no picture" in capsys.readouterr().err
     assert main(["report", "delete", kept.id[:8]]) == 0
     with reading() as session:
         assert reports.list_reports(session) == [other]

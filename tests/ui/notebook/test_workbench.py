@@ -152,7 +152,7 @@ def test_every_wrong_option_is_named_together(wb: Workbench) -> None:
         wb.train("new", seed_model="seed", domains=[], num_step=3, training=3)
     complaints = refused.value.complaints
     assert "num_step: there is no such field." in complaints
-    assert "domains: give at least 1, not none." in complaints
+    assert "domains: must have at least 1 entry, not 0." in complaints
     assert any(complaint.startswith("training: must be") for complaint in complaints)
     with pytest.raises(BadSpecError, match="kind: is unknown: 'dance'; choose one of"):
         wb.run("dance")

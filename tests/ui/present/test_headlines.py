@@ -13,12 +13,11 @@ from ui.present.charts.colours import looks_of
 from ui.present.headlines import (
     Baseline,
     MixtureMean,
-    best_headline,
+    baseline_of,
     best_of,
     coverage_headline,
     last_headline,
-    mean_of_model,
-    shared_with,
+    mixture_headline,
 )
 from ui.present.picture import (
     MOST_CARDS,
@@ -32,7 +31,7 @@ from ui.present.picture import (
     scores_of,
 )
 from ui.studio.shared.contents import Contents, read_contents
-from workbench.answers.cards import CalibratedGain, EvaluationCard, ReportCard
+from workbench.answers.cards import CalibratedGain, DomainCard, EvaluationCard, ReportCard
 from workbench.questions.perplexities import MixedDomain
 from workbench.settings import get_settings
 
@@ -62,47 +61,83 @@ def test_the_best_mixture_is_the_lowest_of_those_of_the_same_domains() -> None:
     assert best_of([]) is None
 
 
-def test_a_dense_model_is_compared_on_the_same_tokens_only() -> None:
-    best = mean("m", law=20, sea=30)
-    assert mean_of_model(best, [score("law", 30), score("sea", 40)]) == 35
-    assert mean_of_model(best, [score("law", 30), score("sea", 40, num_tokens=5)]) is None
-    shown = best_headline(best, [Baseline("dense", 50.0, best), Baseline("other", 60.0, best)])
-    assert (shown.value, shown.beside, shown.is_good) == ("25.0", "↓ 50.0 %", True)
-    assert shown.sentence == "m, mean perplexity of 2 domains that trained both; dense: 50.0"
-    assert best_headline(best, [Baseline("dense", 20.0, best)]).is_good is False
-    assert "Train a dense model to compare" in best_headline(best, []).sentence
-    assert "dense is not scored on the same text" in best_headline(best, [Baseline("dense", None, best)]).sentence
-    assert best_headline(None, []).value == "—"
+def against(title: str, **perplexities: float) -> Baseline:
+    return Baseline(title, "rival", perplexities)
 
 
-def test_a_baseline_is_compared_on_the_domains_that_trained_both(have: Contents) -> None:
-    best = MixtureMean("demo", mean("demo", law=30.0, code=40.0, sea=50.0).rows, have.experts[0].tokenizer_sha256)
+def test_the_first_number_counts_domains_and_says_the_changes() -> None:
+    mixture = mean("m", law=20, sea=30, code=9)
+    shown = mixture_headline(mixture, against("dense", law=40.0, sea=20.0))
+    assert (shown.label, shown.value, shown.beside) == ("Mixture against dense", "better on 1 of 2", "worse on 1")
+    assert shown.sentence == "m against rival: −50.0 % on law to +50.0 % on sea; n = 9 tokens a domain"
+    assert shown.is_good is None
+    assert mixture_headline(mixture, against("dense", law=40.0)).is_good
+    assert mixture_headline(mixture, against("dense", law=10.0)).is_good is False
+    assert mixture_headline(None).value == "—"
 
-    def shared(method: str, *domains: str, **changes: str) -> list[str] | None:
-        known = {"method": method, "domains": [*domains], **changes}
-        one = shared_with(best, have.experts[0].model_copy(update=known))
-        return one and [row.domain for row in one.rows]
 
-    assert shared("dense", "law", "code", "news") == ["law", "code"]
-    assert shared("dense", "law") is None  # as the expert of one cluster
-    assert shared("demix", "law", "code") is None
-    assert shared("dense", "law", "code", tokenizer_sha256="another") is None
+def test_a_good_expert_more_never_makes_the_first_number_worse() -> None:
+    before = mixture_headline(mean("m", law=20, sea=30), against("its seed model", law=40.0, sea=40.0))
+    after = mixture_headline(
+        mean("m", law=20, sea=30, poems=200), against("its seed model", law=40.0, sea=40.0, poems=210.0)
+    )
+    assert (before.value, after.value) == ("better on 2 of 2", "better on 3 of 3")
+    assert before.is_good
+    assert after.is_good
+
+
+def test_the_first_number_names_who_is_not_scored() -> None:
+    rows = tuple(row.model_copy(update={"without": ["new"]}) for row in mean("m", law=20).rows)
+    shown = mixture_headline(MixtureMean("m", rows), against("dense", law=40.0))
+    assert shown.sentence.endswith("without new, not scored yet")
+
+
+def test_a_mixture_is_compared_with_dense_else_with_its_seed_else_with_its_best_expert(have: Contents) -> None:
+    model = have.experts[0]
+    rows = mean("demo", law=30.0, code=40.0, sea=50.0).rows
+    best = MixtureMean("demo", rows, model.tokenizer_sha256, frozenset([str(model.seed)]))
+
+    def baseline(method: str, *domains: str, **changes: str) -> Baseline:
+        known = {"name": "dense", "method": method, "domains": [*domains], **changes}
+        scores = [score(domain, 60.0) for domain in ("law", "code", "sea")]
+        chosen = baseline_of(best, [model.model_copy(update=known)], [*scores, score("sea", 1.0, num_tokens=5)])
+        assert chosen is not None
+        return chosen
+
+    assert baseline("dense", "law", "code", "news").by_domain == {"law": 60.0, "code": 60.0}
+    assert baseline("bare-seed").title == "its seed model"
+    assert baseline("bare-seed").by_domain == {"law": 60.0, "code": 60.0, "sea": 60.0}
+    for other in (
+        baseline("dense", "law"),  # as the expert of one cluster
+        baseline("demix", "law", "code"),
+        baseline("dense", "law", "code", tokenizer_sha256="another"),
+        baseline("bare-seed", seed="another"),
+    ):
+        assert (other.title, other.name) == ("its best expert", "e")
 
 
 def test_coverage_counts_enabled_experts_of_one_domain(have: Contents) -> None:
-    assert coverage_headline(have.domains, have.experts).value == "3 of 4"
-    assert "poems" in coverage_headline(have.domains, have.experts).sentence
+    full = coverage_headline(have.domains, have.experts)
+    assert (full.value, full.sentence) == ("3 of 3", "Every domain has one.")  # poems are held out
+    domains = to_train_on(have)
+    assert coverage_headline(domains, have.experts).value == "3 of 4"
+    assert "poems" in coverage_headline(domains, have.experts).sentence
     off = [expert.model_copy(update={"enabled": expert.domain != "code"}) for expert in have.experts]
-    assert coverage_headline(have.domains, off).value == "2 of 4"
+    assert coverage_headline(domains, off).value == "2 of 4"
+
+
+def to_train_on(have: Contents) -> list[DomainCard]:
+    """The domains, of which none is held out."""
+    return [domain.model_copy(update={"role": "train"}) for domain in have.domains]
 
 
 def test_coverage_names_what_the_mixture_of_the_picture_lacks(have: Contents) -> None:
     assert have.mixture is not None
-    full = coverage_headline(have.domains, have.experts, have.mixture)
+    full = coverage_headline(to_train_on(have), have.experts, have.mixture)
     assert full.sentence == "without one: poems"
     members = [member.model_copy(update={"active": member.domain != "code"}) for member in have.mixture.members]
     less = have.mixture.model_copy(update={"members": members})
-    shown = coverage_headline(have.domains, have.experts, less)
+    shown = coverage_headline(to_train_on(have), have.experts, less)
     assert (shown.value, shown.sentence) == ("3 of 4", "without one: poems; not in first: code")
 
 
@@ -145,6 +180,15 @@ def test_the_picture_leads_each_text_to_its_own_expert_or_to_the_nearest(have: C
     assert data["mixture"]["words"] == ["posterior gate"]
     colours = {one["name"]: one["look"]["colour"] for one in data["experts"]}
     assert colours["first/code"] == looks.expert("first/code").colour
+
+
+def test_a_card_shows_the_score_of_most_text_and_the_nearest_expert_is_of_one_text() -> None:
+    full = [score("law", 30.0, 900), score("law", 30.0, 900).model_copy(update={"expert": "b", "perplexity": 40.0})]
+    quick = score("law", 2.0, 100).model_copy(update={"created_at": 9.0})
+    other = quick.model_copy(update={"expert": "new"})
+    scores = scores_of([*full, quick, other])
+    assert scores.of["dense", "law"].num_tokens == 900
+    assert scores.nearest(["b", "new", "dense"], "law") == "dense"
 
 
 def test_the_picture_says_by_which_names_its_mixture_is_served(have: Contents) -> None:
@@ -200,6 +244,6 @@ def test_a_card_says_what_is_known_of_its_expert(have: Contents) -> None:
     card = card_of(code, domain, scores, looks, [2.0, 1.0], is_certified=True)
     assert card["value"] == "3.0"  # e to the power of 1.1
     assert card["badges"] == [["certified", "good"], ["in first", ""]]
-    assert card["words"] == ["demix · from seed model tiny · 1.2 M parameters", "60 documents"]
+    assert card["words"] == ["DEMix · from seed model tiny · 1.2 M parameters", "60 documents"]
     off = code.model_copy(update={"enabled": False})
     assert card_of(off, domain, scores, looks, [], is_certified=True)["badges"][0] == ["disabled", ""]

@@ -20,6 +20,7 @@ from ui.present.mixture_effect import (
     effect_rows,
     effect_title,
 )
+from ui.present.text.measures import describe_left_out
 from workbench.questions.perplexities import MixedDomain, MixedScores
 from workbench.specs.requests import MixtureRequest
 
@@ -97,3 +98,12 @@ def test_the_command_is_one_that_the_command_line_reads(monkeypatch: pytest.Monk
     assert (seen[0].model, list(seen[0].active or ()), dict(seen[0].weights or {})) == ("m", ["m/law"], {"m/law": 2.5})
     assert command_of(SAVED, SAVED, "test") == "workbench mixture perplexity m"
     assert command_of(SAVED, MixtureRequest("m", SAVED.active, SAVED.weights, {"kind": "fixed"}), "test") == ""
+
+
+def test_numbers_without_an_expert_name_it_and_where() -> None:
+    rows = [row("law", 10).model_copy(update={"without": ["new"]}), row("sea", 8)]
+    assert describe_left_out(rows, "test") == (
+        "These are numbers of the mixture without new on law: not scored on the same test text yet."
+    )
+    assert describe_left_out(rows[:1], "dev").startswith("These are numbers of the mixture without new: not scored on")
+    assert describe_left_out(rows[1:], "test") == ""

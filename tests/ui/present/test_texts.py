@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from tests.ui.present.test_mixture_effect import row
 from tests.ui.studio.conftest import fill
 from tests.ui.studio.test_studio_baselines import scored
 from ui.present.charts.colours import Looks, looks_of
-from ui.present.charts.curves_and_bars import curves
+from ui.present.charts.curves_and_bars import curves, describe_smoothing
 from ui.present.headlines import best_of
 from ui.present.mixture_effect import describe_unlike_rows, effect_rows, effect_title
 from ui.present.picture import card_of, scores_of
@@ -196,47 +197,63 @@ def test_a_table_holds_the_text_of_one_tokenizer(tokenizers: dict[str, str], sha
 
 NO_LOOKS = Looks()
 UNIT = "nats/token"
-AGAIN = "more updates make it worse"
-LEARNS = "a falling line is still learning"
+FALLS = [4.0, 3.0, 2.5, 2.2, 2.1, 1.9, 1.7, 1.6]
+ZIGZAG = [3.0, 2.5, 2.9, 2.4, 3.0, 2.6]  # ends below its beginning
 
 
-def title(kind: str, **lines: list[float]) -> str:
+def title(kind: str, *, is_log: bool = False, **lines: list[float]) -> str:
     points = [
-        MetricPoint(name=name, step=step, value=loss) for name, line in lines.items() for step, loss in enumerate(line)
+        MetricPoint(name=name, step=10 * place, value=loss)
+        for name, line in lines.items()
+        for place, loss in enumerate(line)
     ]
-    chart = curves(points, kind, "a job", NO_LOOKS)
+    chart = curves(points, kind, "a job", NO_LOOKS, is_log=is_log)
     assert chart is not None
     return chart.title
 
 
 @pytest.mark.parametrize(
-    ("kind", "lines", "expected"),
+    ("lines", "expected"),
     [
-        ("Held-out loss", {"law": [4.0], "sea": [5.0]}, "Held-out loss"),
-        ("Held-out loss", {"law": [4.0, 3.0], "sea": [5.0, 4.0]}, f"Held-out loss fell on 2 of 2 lines: {LEARNS}"),
+        ({"law": [4.0]}, "Loss"),
         (
-            "Held-out loss",
-            {"law": [4.0, 3.0], "sea": [5.0, 3.0, 4.0]},
-            f"Held-out loss fell on 2 of 2 lines, but has risen again on sea: {AGAIN}",
+            {"law": [4.0, 3.0]},
+            f"Loss: 3.00 {UNIT}, 4.00 {UNIT} at step 0; 2 points are too few for a trend",
         ),
         (
-            "Held-out loss",
-            {"law": [4.0, 3.0, 3.01]},
-            f"Held-out loss fell from 4.00 {UNIT} to 3.01 {UNIT}: {LEARNS}",
+            {"law": ZIGZAG},
+            f"Loss: 2.60 {UNIT}, no trend over the last 40 updates that the noise would not give (0.12 ± 0.37)",
         ),
+        ({"law": FALLS}, f"Loss: 1.60 {UNIT}, falling by 0.64 ± 0.05 over the last 40 updates"),
+        ({"law": FALLS[::-1]}, f"Loss: 4.00 {UNIT}, rising by 1.84 ± 0.40 over the last 40 updates"),
         (
-            "Held-out loss",
-            {"law": [4.0, 3.0, 3.5]},
-            f"Held-out loss fell from 4.00 {UNIT} to 3.50 {UNIT}, but has risen again: {AGAIN}",
-        ),
-        (
-            "Training loss",
-            {"law": [4.0, 2.0, 3.0]},
-            f"Training loss fell from 4.00 {UNIT} to 3.00 {UNIT}: {LEARNS}",
+            {"law": FALLS, "sea": FALLS[::-1], "sky": ZIGZAG, "new": [4.0, 3.0]},
+            "Loss in the last half of each of 4 lines: falling on 1, rising on 1 (sea), no trend that the noise would "
+            "not give on 1, too few points for a trend on 1",
         ),
     ],
 )
-def test_held_out_loss_that_has_passed_its_lowest_is_not_still_learning(
-    kind: str, lines: dict[str, list[float]], expected: str
+def test_the_title_of_a_curve_says_its_recent_trend_with_its_error(
+    lines: dict[str, list[float]], expected: str
 ) -> None:
-    assert title(kind, **lines) == expected
+    assert title("Loss", **lines) == expected
+
+
+def test_a_logarithmic_axis_has_its_own_trend_and_no_step_0() -> None:
+    points = [MetricPoint(name="law", step=step, value=5 - math.log(step or 0.1)) for step in (0, 1, 2, 4, 8, 16)]
+    chart = curves(points, "Loss", "a job", NO_LOOKS, is_log=True)
+    assert chart is not None
+    assert chart.figure.layout.xaxis.type == "log"
+    assert list(chart.figure.data[0].x) == [1, 2, 4, 8, 16]
+    assert chart.title == f"Loss: 2.23 {UNIT}, falling by 2.7726 ± 0.0000 over the last 15 updates"
+
+
+def test_a_long_line_is_smoothed_over_its_pale_points() -> None:
+    points = [MetricPoint(name="law", step=step, value=4 - step / 100 + step % 2) for step in range(1, 101)]
+    chart = curves(points, "Loss", "a job", NO_LOOKS)
+    assert chart is not None
+    pale, line = chart.figure.data
+    assert list(pale.y) == [point.value for point in points]
+    assert max(abs(value - (4.5 - step / 100)) for step, value in zip(line.x, line.y, strict=True)) < 0.2
+    assert "a straight fit to the 10 nearest" in describe_smoothing(points)
+    assert not describe_smoothing(points[:30])

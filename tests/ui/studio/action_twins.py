@@ -55,6 +55,10 @@ _SAVE_GATE = _twin("mixture gate", "PATCH /mixtures/{name}")
 _READ_TEXT = Twin((), ("POST /v1/workbench/posterior",), gap="No command reads the weights of a given text yet.")
 
 ACTIONS: dict[str, dict[str, Action]] = {
+    "studio/analysis/opening_text.py": {
+        "_READ": _READ_TEXT,
+        "Take an example": _FILLS,
+    },
     "studio/analysis/specialization_views.py": {
         "Compare learning and forgetting": _OPENS,
         "Score what is missing": _job("evaluate run"),
@@ -68,8 +72,6 @@ ACTIONS: dict[str, dict[str, Action]] = {
     },
     "studio/app_pages/overview.py": {
         "label": _job("up"),  # `up --demo` and `up --demo small`
-        "'Read this text' if reader else 'Read it when ready'": _READ_TEXT,
-        "Take an example": _FILLS,
     },
     "studio/app_pages/playground.py": {
         "Open in a new window": _OPENS,
@@ -128,6 +130,7 @@ ACTIONS: dict[str, dict[str, Action]] = {
             *(f"POST /jobs/{{job_id}}/{action}" for action in ("cancel", "pause", "resume", "retry")),
         ),
     },
+    "studio/job_views/pending_jobs.py": {"Score what is missing": _job("evaluate run")},
     "studio/mixtures/mixture_controls.py": {
         "plain(member.expert) + away": _SHOWS,  # saved with the whole mixture
     },
@@ -172,6 +175,7 @@ ACTIONS: dict[str, dict[str, Action]] = {
     },
     "widgets/job_form.py": {
         "Use these settings": _FILLS,
+        "words": _twin("train expert", "POST /jobs/forecast"),
         "label": _job(
             "train joint, train expert, train clusters"
         ),  # of every kind of job: the test asks each for its command,
@@ -195,11 +199,15 @@ ACTIONS: dict[str, dict[str, Action]] = {
         "Copy the grid's link": ViewOnly("It copies the page's address to the clipboard."),
         "Fill the grid": _twin("generate", "POST /v1/completions"),
         "Generate": _twin("generate, comparison create", "POST /v1/completions", "POST /comparisons"),
+        "New chat": ViewOnly("It forgets what this window shows; a conversation is a request's own."),
+        "PNG": ViewOnly("The browser draws the strip that the page holds."),
+        "SVG": ViewOnly("The browser draws the strip that the page holds."),
         "History": _twin("comparison list", "GET /comparisons"),
         "Regenerate": _twin("generate", "POST /v1/completions"),
         "Sampling": _OPENS,
         "Stop": ViewOnly("It ends an answer; a command and a client of the API are interrupted instead."),
         "Stop filling": ViewOnly("It ends a grid; a command and a client of the API are interrupted instead."),
+        "Verify": _twin("comparison verify", "POST /comparisons/{id}/verify"),
         "X/Y grid": _OPENS,
         "label": _twin("comparison vote", "POST /comparisons/{id}/vote"),
     },

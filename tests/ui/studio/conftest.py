@@ -54,9 +54,14 @@ LOSSES = {  # nats per token of each expert on each domain; at home the least
 
 @pytest.fixture(autouse=True)
 def _no_probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No form is measured: the weights are not real. A test that measures gives the forecast itself."""
-    monkeypatch.setattr("ui.widgets.job_form._SETTLED_SECONDS", math.inf)
+    """A form that is measured learns nothing: the weights are not real. A test that measures gives the forecast."""
     monkeypatch.setattr("ui.widgets.job_form._stages", lambda _: (one for one in ()))
+
+
+@pytest.fixture(autouse=True)
+def _reads_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The overview, which every visit begins with, reads no text until a click; its own tests let it."""
+    monkeypatch.setattr("ui.studio.analysis.opening_text.MOST_PARAMETERS", 0)
 
 
 @pytest.fixture(autouse=True)

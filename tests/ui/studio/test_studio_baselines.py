@@ -69,13 +69,13 @@ def test_a_baseline_is_chosen_by_its_sentence_and_submitted() -> None:
     app = open_page("train", train__what="DEMix, LoRA, MoE or dense")
     method = named(app.selectbox, "Method")
     assert [option.split(":")[0] for option in method.options] == [
-        "demix",
+        "DEMix",
         "dense",
-        "dense-balanced",
-        "domain-token",
-        "lora",
-        "lora-mixed",
-        "moe",
+        "dense (balanced)",
+        "domain token",
+        "LoRA",
+        "LoRA (mixed)",
+        "MoE",
     ]
     assert "a learned vector of its own" in method.options[3]
     method.set_value("domain-token").run()

@@ -446,7 +446,7 @@ def test_a_posterior_is_shown_as_words_lines_and_numbers(monkeypatch: pytest.Mon
     assert drawn["tokens"] == ["<b>", "x"]
     assert drawn["weights"] == answer.weights
     assert drawn["leads"] == [0, 1]
-    assert drawn["titles"]["strip"] == "2 · e leads at 50 % of the tokens; the lead changes 1 time"
+    assert drawn["titles"]["strip"] == "e leads at 50 % of the tokens; the lead changes 1 time"
 
 
 def test_a_text_that_was_read_stands_in_the_address_unless_it_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,6 +111,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Spec]:
 
     for module in (verbs, seed, train, evaluate):
         monkeypatch.setattr(module, "submit", submit)
+    monkeypatch.setattr(verbs, "queue_follow_up", lambda *_: None)
     return specs
 
 

@@ -115,7 +115,7 @@ def test_names_leave_most_of_a_narrow_heatmap_to_its_cells() -> None:
 def test_large_integers_have_separators(monkeypatch: pytest.MonkeyPatch, column: list[Any], formats: list[str]) -> None:
     drawn: dict[str, Any] = {}
     monkeypatch.setattr("ui.widgets.charts_and_tables.st.dataframe", lambda _rows, **output: drawn.update(output))
-    monkeypatch.setattr("ui.widgets.charts_and_tables.st.download_button", lambda *_, **__: None)
+    monkeypatch.setattr("ui.widgets.charts_and_tables.components.download_button", lambda *_, **__: None)
     show_table([{"documents": one} for one in column], "key", "words")
     result = drawn["column_config"] or {}
     assert [one["type_config"]["format"] for one in result.values()] == formats
@@ -124,7 +124,7 @@ def test_large_integers_have_separators(monkeypatch: pytest.MonkeyPatch, column:
 def test_what_is_not_known_is_a_dash_and_large_numbers_have_few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: dict[str, Any] = {}
     monkeypatch.setattr("ui.widgets.charts_and_tables.st.dataframe", lambda _rows, **output: drawn.update(output))
-    monkeypatch.setattr("ui.widgets.charts_and_tables.st.download_button", lambda *_, **__: None)
+    monkeypatch.setattr("ui.widgets.charts_and_tables.components.download_button", lambda *_, **__: None)
     show_table(
         [{"perplexity": 942.1562, "share": 0.1234, "loss": 12.345, "change (%)": -55.4361}, {"perplexity": None}],
         "t",

@@ -17,8 +17,9 @@ from ui.playground.opening import FIRST_PROMPT, Opening
 from ui.present.pages import LEARNED_AND_KEPT
 from workbench.job_records import jobs
 from workbench.questions.perplexities import MixedScores
-from workbench.registry import experts, mixtures
+from workbench.registry import aliases, experts, mixtures
 from workbench.registry.database import transaction
+from workbench.schema.tables import Evaluation
 from workbench.settings import get_settings
 from workbench.specs.requests import MixtureSpec
 from workbench.store.storage import get_storage
@@ -87,10 +88,14 @@ def test_a_page_opens_on_the_newest_mixture_that_was_scored(
 
 
 @pytest.mark.usefixtures("beside")
-def test_mixtures_without_scores_stand_behind_those_with_some_the_newest_first() -> None:
+def test_the_default_mixture_is_served_or_has_most_scores_and_is_not_the_newest() -> None:
     with transaction() as session:
         mixtures.create_mixture(session, MixtureSpec(name="later", experts=["first/prose"]))
-    assert [card.name for card in read(mixtures.most_useful_first)] == ["later", "first", "both", "p", "c"]
+        mixtures.add_member(session, "first", "c/code")  # which has no scores
+    assert [card.name for card in read(mixtures.most_useful_first)] == ["first", "later", "c", "p", "both"]
+    with transaction() as session:
+        aliases.set_alias(session, "pair@production", "p")
+    assert read(mixtures.most_useful_first)[0].name == "p"
 
 
 @pytest.mark.usefixtures("beside")
@@ -157,3 +162,22 @@ def test_the_playground_begins_with_text_of_what_its_mixture_knows() -> None:
     opening = Opening(create_app(get_settings(), playground=False).state.workbench)
     assert "def add" in opening.first_prompt("first", ["first"])
     assert opening.first_prompt("no mixture", ["first"]) == FIRST_PROMPT
+
+
+def test_empty_cells_of_the_heatmap_are_named_and_scored_by_a_click(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ui.studio.job_views.pending_jobs.coming", lambda *_: None)
+    with transaction() as session:
+        for score in session.query(Evaluation):
+            if (score.expert.name, score.domain.name) == ("first/code", "prose"):
+                session.delete(score)
+    app = open_page("specialization")
+    assert "Not scored yet: first/code on prose." in output(app)
+    named(app.button, "Score what is missing").click().run()
+    assert not app.exception
+    assert "1 evaluation job is queued for first." in output(app)
+    job = read(jobs.list_jobs)[0]
+    spec = {name: job.spec[name] for name in ("mixture", "domains", "split", "block_size", "max_tokens")}
+    assert (job.kind, spec) == (
+        "evaluate",
+        {"mixture": "first", "domains": ["prose"], "split": "test", "block_size": 128, "max_tokens": 2048},
+    )

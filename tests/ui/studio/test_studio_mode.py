@@ -66,7 +66,7 @@ def test_stage_one_is_requested_with_what_must_not_be_forgotten() -> None:
     fill(app, "multiselect", "Domains", ["poems"])
     fill(app, "multiselect", "must not be forgotten", ["prose"])
     fill(app, "number_input", "Blocks of the backbone", 2)
-    assert "Measured here as soon as the form stands still." in output(app)
+    assert named(app.button, "Measure it")
     assert command_of(app) == "workbench train mode poet --seed-model tiny --domains poems --blocks 2 --retain prose"
     named(app.button, "Train the expert").click().run()
     assert not app.exception
@@ -266,7 +266,7 @@ def test_the_comparison_names_parts_and_what_they_are_of() -> None:
     rows = differences([read(experts.get_expert, name) for name in ("both/composed", "c/code")])
     output = {row["property"]: (row["both/composed"], row["c/code"]) for row in rows}
     assert (output["parts"], output["composed of"]) == (("code, prose", "code"), ("c/code, p/prose", ""))
-    assert not {"config: parts", "config: composed_of"} & set(output)
+    assert not {"setting: parts", "setting: composed of"} & set(output)
 
 
 @pytest.mark.usefixtures("beside")

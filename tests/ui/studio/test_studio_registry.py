@@ -21,6 +21,7 @@ from ui.studio.experts.registry_view import (
     counts,
     expert_row,
     filter_experts,
+    measured_on,
     read_registry,
 )
 from workbench.analysis.perplexity_tables import in_domain_scores, scored_domains
@@ -64,7 +65,7 @@ def test_a_card_says_method_origin_number_mixture_alias_and_tag() -> None:
     assert not app.exception
     card = next(one for one in cards_on(app) if one["name"] == "first/code")
     assert card["value"] == "3.0"
-    assert card["words"] == ["demix · from seed model tiny · 1.2 M parameters", "60 documents"]
+    assert card["words"] == ["DEMix · from seed model tiny · 1.2 M parameters", "60 documents"]
     assert [words for words, _ in card["badges"]] == ["code@production", "in first", "#demo"]
     assert card["href"] == "/experts?experts.chosen=first%2Fcode"
 
@@ -220,7 +221,7 @@ def test_chosen_experts_are_compared_by_bars_and_by_curves() -> None:
     assert not app.exception
     [table] = [one.value for one in app.dataframe if "property" in one.value.columns]
     assert list(table.columns) == ["property", *names]
-    assert "Dev loss of each on its own domain fell on 4 of 4 lines" in output(app)
+    assert "Held-out loss of each on its own domain" in output(app)
 
 
 # a thousand experts ----------------------------------------------------------------------------------
@@ -252,11 +253,12 @@ def test_a_score_is_of_the_text_that_most_share_and_of_one_split() -> None:
     assert list(read(in_domain_scores, "dev")) == ["copy 0001"]
     assert read(scored_domains)["copy 0001"] == {"dev": 1, "test": 4}
     card = read(experts.get_expert, "laws again")
-    words = [
-        expert_row(card, ExpertRegistry([card], scored=scored))["measured on"]
-        for scored in ({}, {card.name: {"dev": 1}}, {card.name: {"test": 2}})
-    ]
+    tables: list[dict[str, dict[str, int]]] = [{}, {card.name: {"dev": 1}}, {card.name: {"test": 2}}]
+    registries = [ExpertRegistry([card], scored=scored) for scored in tables]
+    words = [expert_row(card, registry)["measured on"] for registry in registries]
     assert words == ["not scored", "on dev only", "test, on 2 domains"]
+    badges = [measured_on(registry, card) for registry in registries]
+    assert badges == ["not scored", "scored on dev only", "scored on 2 domains"]
 
 
 def test_more_experts_take_no_more_statements_and_no_row_of_others_scores() -> None:

@@ -182,7 +182,7 @@ def test_the_tables_of_the_command_line_have_as_many_columns_for_any_number_of_t
     assert verdict_title(result) == "Accuracy on the target domains (code, law) and on the retained domain (general)"
     assert verdict_rows(result)[0] == {
         "expert": "b",
-        "method": "mode, 2 parts",
+        "method": "MoDE, 2 parts",
         "parameters": "9",
         "learned (%)": 40.0,
         "kept (%)": 60.0,
@@ -213,7 +213,7 @@ def test_the_picture_fills_who_is_ahead_and_says_so() -> None:
         (50.0, 50.0, "circle", "a"),
         (30.0, 40.0, "square-open", "&lt;b&gt;"),
     ]
-    assert (ahead.name, seed.name) == ("mode, 2 parts", "the seed (mode)")
+    assert (ahead.name, seed.name) == ("MoDE, 2 parts", "the seed (MoDE)")
     assert picture.figure.layout.shapes[0].x0 == 30.0  # the line of the seed model
     assert retention_scatter(result, "perplexity", Looks()) is None
     assert [row["mean accuracy on targets (%)"] for row in retention_rows(result)] == [50.0, 40.0]

@@ -25,7 +25,7 @@ def open_page() -> AppTest:
 
 
 def shown(app: AppTest) -> str:
-    kinds = (app.title, app.subheader, app.markdown, app.caption, app.error, app.warning, app.success)
+    kinds = (app.title, app.header, app.markdown, app.caption, app.error, app.warning, app.success)
     return "\n".join(one.value for kind in kinds for one in kind).replace("\\", "")
 
 

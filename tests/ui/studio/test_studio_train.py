@@ -17,6 +17,7 @@ from tests.ui.studio.conftest import CONFIG, HOSTILE
 from tests.ui.studio.test_studio_addresses import visit
 from tests.ui.studio.visits import named, open_page, output, read
 from ui.kinds.catalog import train_forms
+from ui.kinds.form import JOINT
 from ui.present.forms.form_choices import offers_now
 from ui.studio.training.want_view import rows_for
 from ui.widgets import job_form
@@ -66,22 +67,23 @@ def outcome(spec: Any, **changes: Any) -> Forecast:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Forms are measured at once; gives what forecasts are changed by."""
+    """Probes end at once; gives what forecasts are changed by."""
     changes: dict[str, Any] = {}
 
     def stages(spec: Any) -> Generator[str, None, Forecast]:
         yield "step 1 of 4"
         return outcome(spec, **changes)
 
-    monkeypatch.setattr("ui.widgets.job_form._SETTLED_SECONDS", 0.0)
     monkeypatch.setattr("ui.widgets.job_form._stages", stages)
     return changes
 
 
 def settled(app: Any) -> Any:
-    """The page after its probes have ended."""
+    """The page after its probes have ended; that of a form is asked for."""
+    for one in [one for one in app.button if one.label == "Measure it"]:
+        one.click().run()
     for _ in range(20):
-        if "Probe:" not in "".join(one.proto.text for one in app.get("progress")) and not any(
+        if "Probe" not in "".join(one.proto.text for one in app.get("progress")) and not any(
             word in tables(app) for word in ("measuring", "waiting")
         ):
             break
@@ -189,6 +191,17 @@ def test_an_expert_on_a_seed_model_without_training_is_not_the_default_and_carri
     with transaction() as session:
         seeds.seed_row(session, "tiny").source = "folder"
     assert rows_for(["code"], offers, train_forms())[0].outcome.title == "A cheaper expert"
+
+
+def test_a_form_opens_with_the_method_that_step_2_would_propose_for_its_seed_model() -> None:
+    for source, method in (("fresh", "demix"), ("folder", "lora")):
+        with transaction() as session:
+            seeds.seed_row(session, "tiny").source = source
+        app = open_page("train")
+        app.button(key="train.open.train-joint").click().run()
+        assert app.selectbox(key="train-joint.method").value == method
+        linked = open_page("train", train__what=JOINT)
+        assert linked.selectbox(key="train-joint.method").value == method
 
 
 @pytest.mark.parametrize("kind", train_forms())
@@ -447,12 +460,7 @@ def test_the_row_opens_the_form_of_the_page_clusters() -> None:
 
 def measured_on_clusters() -> Any:
     """The form that trains on clusters, once its probe has ended."""
-    app = visit("clusters", {"clusters.view": "Train on them"})
-    for _ in range(20):
-        if "Memory" in tables(app):
-            break
-        app.run()
-    return app
+    return settled(visit("clusters", {"clusters.view": "Train on them"}))
 
 
 def test_training_on_clusters_shows_what_all_models_take_before_the_start(quick: dict[str, Any]) -> None:

@@ -145,6 +145,26 @@ def test_a_joint_training_is_read_against_a_dense_model_of_the_same_text() -> No
     assert (baseline.name, [point.name for point in baseline.points]) == ("dense model first/code", ["code"])
 
 
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        (JOINT.model_copy(update={"method": "lora"}), "seed tiny"),
+        (TrainMode(name="m", seed_model="tiny", domains=["code"]), "seed tiny"),
+        (TrainMode(name="m", seed_model="tiny", domains=["code"], shape=ModeConfig(start="even")), ""),
+        (JOINT, ""),
+    ],
+)
+def test_a_training_that_starts_as_its_seed_is_read_against_its_loss_at_step_0(spec: Any, name: str) -> None:
+    job_id = training_job(spec, ("code",))
+    with transaction() as session:
+        session.add(Metric(job_id=job_id, name="dev_loss/code", step=0, value=4.5))
+    baseline = baseline_of(job_id)
+    assert (baseline.name, baseline.is_seed) == (name, bool(name))
+    assert [(point.step, point.value) for point in baseline.points] == ([(0, 4.5), (20, 4.5)] if name else [])
+    if name:
+        assert "measured at step 0, before the first update" in output(visit("jobs_page", {"job": job_id}))
+
+
 def test_a_job_that_trains_nothing_has_no_baseline_and_no_excuse() -> None:
     with transaction() as session:
         job_id = jobs.create_job(session, Evaluate(mixture="first"))

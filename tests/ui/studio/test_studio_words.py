@@ -175,6 +175,12 @@ def test_the_imports_of_a_first_visit_are_one_step_with_the_one_at_work_and_all_
     assert step.progress == pytest.approx(2.5 / 4)
 
 
+def test_a_later_training_is_no_step_of_a_first_visit_and_a_mixture_can_be_talked_to() -> None:
+    own = job("running", kind="train-expert", title="Train expert own")
+    steps = first_steps(Holdings(domains=2, seeds=1, experts=2, mixtures=1, unfinished=[own]), ["a", "b"], [])
+    assert [step.state for step in steps] == ["done", "done", "done", "later", "now"]
+
+
 def test_an_expert_without_scores_is_named_with_what_to_do() -> None:
     shown = [suggestion.sentence for suggestion in suggestions(Holdings(9, 9, 9, 9, 9, unscored=["poet"]))]
     assert "1 expert without scores: poet. Evaluate" in shown[0]

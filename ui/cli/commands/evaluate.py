@@ -8,9 +8,9 @@ from ui.cli.job_progress import submit
 from ui.cli.options import RunOptions, takes
 from ui.cli.output import print_rows, print_table, say, say_each
 from ui.cli.questions import add_questions, prints_answer
-from ui.cli.verbs import CommandGroup
+from ui.cli.verbs import CommandGroup, read
 from ui.present.charts.setting_grids import describe_grid, describe_temperature, grid_rows
-from ui.present.text.measures import describe_table_measures, describe_unknown_accuracy, in_percent
+from ui.present.text.measures import describe_table_measures, describe_unknown_accuracy, describe_without, in_percent
 from ui.present.text.posteriors import posterior_title, stability_text
 from ui.present.text.reports import not_removed, perplexity_rows
 from ui.present.text.retention import (
@@ -26,7 +26,7 @@ from ui.present.text.retention import (
     verdict_title,
 )
 from ui.present.text.specialization import describe_affinity, describe_contrast
-from workbench.analysis.perplexity_tables import PerplexityTable
+from workbench.analysis.perplexity_tables import PerplexityTable, in_domain_scores
 from workbench.formatting.number_format import weight
 from workbench.formatting.shell_command import evaluate_command
 from workbench.kinds.analysis import Classify, Evaluate
@@ -38,6 +38,7 @@ from workbench.questions.posteriors import PosteriorMap, PosteriorMapRequest
 from workbench.questions.removal import RemovalRequest, RemovalTable
 from workbench.questions.retention import Retention, RetentionRequest
 from workbench.questions.token_comparison import ContrastRequest, TokenComparison
+from workbench.store.storage import get_storage
 
 app = CommandGroup(__doc__)
 
@@ -54,6 +55,7 @@ def show(question: PerplexitiesRequest, answer: PerplexityTable) -> None:
         return
     _print("Perplexity (lower is better)", answer, answer.perplexity)
     say_each(describe_table_measures(answer))
+    _show_intervals(question, answer)
     _show_accuracy(question.mixture, answer)
     if answer.specialization:
         say("")
@@ -144,6 +146,7 @@ def posteriors(question: PosteriorMapRequest, answer: PosteriorMap) -> None:
     ]
     columns = ["Domain", "Trained its experts", "Stable", *answer.experts]
     print_table(columns, rows, empty=_no_scores(question))
+    say_each(describe_without(answer.without, answer.split))
 
 
 @prints_answer(app, ContrastRequest, "domain", "expert", "rival")
@@ -174,6 +177,24 @@ def _no_scores(question: Any) -> str:
 
 def _how_to_score(question: Any) -> str:
     return evaluate_command(question.mixture or "MIXTURE", question.split)
+
+
+def _show_intervals(question: PerplexitiesRequest, answer: PerplexityTable) -> None:
+    """Each expert's number on its own domain with its interval, as its card in the studio shows it."""
+    from workbench.analysis.perplexity_intervals import intervals_of
+
+    own = read(in_domain_scores, question.split)
+    scores = [own[expert] for expert in answer.experts if expert in own]
+    bounds = read(intervals_of, get_storage(), scores)
+    rows = [
+        (one.expert, one.domain, one.num_counted or one.num_tokens, one.perplexity, *bounds[one.expert, one.domain])
+        for one in scores
+        if (one.expert, one.domain) in bounds
+    ]
+    if rows:
+        say("")
+        say("In-domain perplexity, with the 95 % interval that other text of the same kind would give")
+        print_table(["Expert", "Domain", "Tokens", "Perplexity", "Low", "High"], rows, empty="")
 
 
 def _show_accuracy(mixture: str | None, answer: PerplexityTable) -> None:

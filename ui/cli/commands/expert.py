@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from engine.methods.registry import method_of
 from ui.cli.commands.report import print_report
 from ui.cli.options import (
     naming_argument,
@@ -35,7 +36,7 @@ ExpertNames = Annotated[list[str], naming_argument("Names of experts.", "expert"
 
 _COLUMNS = (
     NAME,
-    Column("Method", lambda expert: expert.method),
+    Column("Method", lambda expert: method_of(expert.method).title),
     Column("Domains", lambda expert: expert.domains),
     Column("Parents", lambda expert: expert.parents),
     Column("Parameters", lambda expert: expert.total_parameters),

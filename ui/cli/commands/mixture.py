@@ -38,7 +38,13 @@ from ui.present.text.inference_modes import (
     mode_title,
     shown_modes,
 )
-from ui.present.text.measures import describe_measures, describe_missing_scores
+from ui.present.text.measures import (
+    describe_left_out,
+    describe_measures,
+    describe_missing_scores,
+    describe_unrouted,
+    describe_without,
+)
 from ui.present.text.posteriors import (
     SINGLE_EXPERT,
     describe_calibration,
@@ -230,7 +236,11 @@ def inference_modes(question: InferenceModesRequest, answer: InferenceModeCompar
         say_each(*legend(modes), describe_training_domains(answer))
     if len(answer.experts) == 1:
         say(SINGLE_EXPERT)
-    say_each(describe_missing_modes(answer, question.num_blocks))
+    say_each(
+        describe_missing_modes(answer, question.num_blocks),
+        describe_without(answer.without, question.split),
+        _how_to_route(answer.unrouted, question.mixture, question.split),
+    )
 
 
 @app.verb()
@@ -356,3 +366,12 @@ def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], spl
     ]
     print_table(["Domain", "Tokens", "Mixture perplexity", "Best single expert", "Its perplexity"], rows, empty="")
     say(describe_measures(answer.domains))
+    if why := describe_left_out(answer.domains, split):
+        say(f"{why} Score them with: {evaluate_command(mixture, split)}")
+    say_each(_how_to_route(answer.unrouted, mixture, split))
+
+
+def _how_to_route(domains: Sequence[str], mixture: str, split: HeldOutSplit) -> str:
+    """Which domains lack distances to the gate's clusters, and the command that measures them."""
+    why = describe_unrouted(domains)
+    return f"{why} Measure them with: {evaluate_command(mixture, split)}" if why else ""

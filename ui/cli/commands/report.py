@@ -10,7 +10,8 @@ import typer
 from ui.cli.options import naming_argument
 from ui.cli.output import day, print_json, print_rows, say
 from ui.cli.verbs import CREATED, Column, CommandGroup, Outcome, get_card, lists, read, write
-from ui.reports.report_type import report_sentence, report_type
+from ui.errors import BadUsageError
+from ui.reports.report_type import report_picture, report_sentence, report_type
 from workbench.answers.cards import ReportCard
 
 app = CommandGroup(__doc__)
@@ -45,9 +46,18 @@ def list_all(
 
 
 @app.verb()
-def show(report: ReportId) -> Outcome:
-    """Show a report with its numbers."""
-    return Outcome(get_card("report", report), print_report)
+def show(
+    report: ReportId,
+    svg: Annotated[bool, typer.Option("--svg", help="Print a certificate as a picture to share (SVG).")] = False,
+) -> Outcome:
+    """Show a report with its numbers, or as a picture."""
+    card = get_card("report", report)
+    if not svg:
+        return Outcome(card, print_report)
+    if (picture := report_picture(card)) is None:
+        raise BadUsageError(f"“{card.title}” has no picture: certificates have one.", "Leave --svg out.")
+    drawn, sentence = picture
+    return Outcome({"svg": drawn, "sentence": sentence}, drawn)
 
 
 def print_report(card: ReportCard) -> None:

@@ -13,7 +13,7 @@ from ui.cli.output import print_json, print_note, print_table, say
 from ui.cli.verbs import CommandGroup, get_card
 from ui.present.text.formatting import pluralize
 from workbench.formatting.number_format import share
-from workbench.kinds.analysis import CertifyAddition
+from workbench.kinds.analysis import CertifyAddition, Evaluate
 from workbench.kinds.training.mode import TrainMode
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
@@ -77,6 +77,9 @@ def clusters(
     if plan:
         return
     ids = submit_training(spec, branches=branches)
+    if not run_options.in_process:
+        scoring = queue(Evaluate(mixture=spec.name), after=ids[-1:])
+        print_note(f"Its experts are scored afterwards, by job {scoring.id}.")
     if run_options.in_process or run_options.wait:
         show_progress(ids, run_options.in_process, quiet=run_options.json)
     cards = cards_of(ids)

@@ -10,6 +10,7 @@ FORM = TrainForm(
     about="Scores every expert on held-out text, once; toggles, weights and heatmaps read those scores.",
     label="Score the experts",
     draw=lambda _: {"skip": ("experts",)},
+    tucked=("block_size", "again", "calibrate", "gpu_share"),
     needs=(MIXTURE,),
     position=60,
 )

@@ -38,6 +38,7 @@ def _widgets_of(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 FORM = TrainForm(
     title=COMPOSITION,
+    tucked=("without", "frozen", "retain", "gpu_share"),
     about="Experts with parts side by side on their backbone, weighed token by token by gates that learn together "
     "on mixed text (MoDE §3.2, stage 2). The experts that it is made of do not change.",
     label="Compose them",

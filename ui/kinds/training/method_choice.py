@@ -20,7 +20,10 @@ def choose_method(kind: str, methods: Mapping[str, Method]) -> tuple[Method, dic
     name = next(iter(methods))
     if len(methods) > 1:
         name = st.selectbox(
-            "Method", list(methods), format_func=lambda name: f"{name}: {methods[name].sentence}", key=f"{kind}.method"
+            "Method",
+            list(methods),
+            format_func=lambda name: f"{methods[name].title}: {methods[name].sentence}",
+            key=f"{kind}.method",
         )
     method = methods[name]
     given: Answers = {("method",): name} if len(methods) > 1 else {}

@@ -12,7 +12,6 @@ from ui.present.forms.form_choices import offers_for_expert
 from ui.present.forms.questions import Offers
 from ui.widgets.fields import drop_unknown
 from ui.widgets.parents import show_proposal
-from workbench.kinds.training.train_expert import TrainExpert
 
 
 def _draw(offers: Offers) -> dict[str, Any]:
@@ -24,26 +23,21 @@ def _draw(offers: Offers) -> dict[str, Any]:
     chosen = st.session_state.get("train-expert.domain")
     show_proposal(mixture, chosen if chosen in choices["domain"] else choices["domain"][0])
     certify = st.checkbox(
-        "Certify its addition afterwards",
+        "Score and certify its addition afterwards",
         value=True,
         key="train-expert.certify",
-        help="A separate job after the training certifies that no existing file changed, and what each domain gained.",
+        help="A job after the training scores the expert, certifies that no existing file changed, and says what each "
+        "domain gained.",
     )
-    ending = {"send": _submit_with_certificate} if certify else {"beside": {("certificate",): False}}
+    ending = {} if certify else {"send": submit, "beside": {("certificate",): False}}
     return {"offers": {**offers, "mixture": mixtures, **choices}, **ending}
-
-
-def _submit_with_certificate(spec: TrainExpert) -> str:
-    job_id = submit(spec)
-    if spec.certificate:
-        submit(spec.certificate, after=[job_id])
-    return job_id
 
 
 FORM = TrainForm(
     title=EXPERT,
     about="A copy of a parent expert learns one more domain; everything else stays bit-identical (DEMix §6).",
     label="Train the expert",
+    tucked=("join", "full_model", "watch", "gpu_share"),
     draw=_draw,
     needs=(DOMAINS, MIXTURE, MIXTURE_TO_EXTEND),
     outcomes=(

@@ -41,6 +41,7 @@ FORM = TrainForm(
     title=JOINT,
     about="DEMix and LoRA train one expert for each domain; the experts make a mixture. MoE and dense train one "
     "model on all domains: the baselines that the DEMix paper compares with (§4.2).",
+    tucked=("retain", "num_gpus", "gpu_share"),
     draw=_draw,
     widgets_of=partial(option_widgets, "train-joint"),
     methods=joint_methods,

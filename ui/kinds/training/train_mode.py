@@ -35,6 +35,7 @@ def _draw(offers: Offers) -> dict[str, Any]:
 
 FORM = TrainForm(
     title=MODE,
+    tucked=("num_parts", "retain", "gpu_share"),
     about="A few transformer layers and a gate, in parallel to a seed model that stays as it is (MoDE §3.2, stage 1).",
     label="Train the expert",
     draw=_draw,

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from engine.statistics.trend import LEVEL, Trend, recent_trend, smooth
 from ui.present.charts.colours import Looks, with_mark
 from ui.present.text.formatting import listed, pluralize
 from ui.present.text.inference_modes import ORACLE
@@ -25,12 +26,17 @@ from workbench.formatting.chart_template import (
     named,
     new_figure,
 )
-from workbench.formatting.number_format import change, nats, percent, perplexity
+from workbench.formatting.number_format import change, nats, percent, perplexity, with_error
 from workbench.formatting.palette import GREY, Look
 from workbench.questions.inference_modes import InferenceMode, InferenceModeDomain
 from workbench.questions.removal import DomainRemoval
 
 PERPLEXITY = "perplexity per token"
+_FIT = (
+    "Trends: a least-squares line against {against} through the last half of the points, with its standard error; "
+    f"one that noise gives in more than {1 - LEVEL:.0%} of cases is none."
+)
+_Lines = Mapping[str, list[MetricPoint]]
 
 
 def curves(
@@ -40,32 +46,93 @@ def curves(
     looks: Looks,
     against: Sequence[MetricPoint] = (),
     against_name: str = "",
+    *,
+    is_log: bool = False,
 ) -> CaptionedChart | None:
     """A kind of loss over the steps, one line per metric; None when there is nothing to draw yet.
 
     Names that `looks` does not know are drawn in grey. `against` are the same losses of another training, the baseline.
+    Long lines are smoothed over their points. A logarithmic axis has no step 0.
     """
     lines, baselines = _by_name(points), _baselines(against, against_name)
+    if is_log:
+        lines, baselines = _without_step_0(lines), _without_step_0(baselines)
     if not lines:
         return None
     figure = new_figure("step (optimizer updates)", "loss (nats/token)", better="lower")
+    smoothed = {name: smooth_values for name, line in lines.items() if (smooth_values := _smoothed(line))}
     for name, line in [*lines.items(), *baselines.items()]:
+        is_baseline, values = name in baselines, [point.value for point in line]
+        look, steps = looks.expert_or_domain(name), [point.step for point in line]
+        if name in smoothed and not is_baseline:
+            figure.add_scatter(x=steps, y=values, **_pale(name, look))
+        says = "smoothed at step %{x}: %{y:.4f}" if name in smoothed and not is_baseline else "step %{x}: %{y:.4f}"
         figure.add_scatter(
-            x=[point.step for point in line],
-            y=[point.value for point in line],
-            **named(name, "step %{x}: %{y:.4f}"),
-            mode="lines+markers" if len(line) < (2 if name in baselines else 40) else "lines",
-            line=baseline() if name in baselines else line_of(looks.expert_or_domain(name)),
+            x=steps,
+            y=values if is_baseline else smoothed.get(name, values),
+            **named(name, says),
+            mode="lines+markers" if len(line) < (2 if is_baseline else _FEWEST_SMOOTHED) else "lines",
+            line=baseline() if is_baseline else line_of(look),
         )
+    if is_log:
+        figure.update_xaxes(type="log")
     name_line_ends(figure, [*(looks.expert_or_domain(name) for name in lines), *(Look() for _ in baselines)])
     if len({point.step for point in points}) == 1:  # a single point has no width to draw an axis by
         figure.update_xaxes(rangemode="tozero")
-    rows = [*((p.name, p) for p in points), *((name, p) for name, line in baselines.items() for p in line)]
-    table = [{"metric": name, "step": p.step, "value (nats per token)": p.value} for name, p in rows]
-    words = f"Line chart, {kind.lower()} of {subject}: {_describe_curves(lines)}"
+    words = f"Line chart, {kind.lower()} of {subject}: {_describe_curves(lines, is_log)}"
     if baselines:
-        words = f"{words} Baseline: {_describe_curves(baselines)}"
-    return CaptionedChart(figure, _curve_title(lines, kind), words, table)
+        words = f"{words} Baseline: {_describe_curves(baselines, is_log, with_trend=False)}"
+    return CaptionedChart(figure, _curve_title(lines, kind, is_log), words, _curve_rows(lines, baselines, smoothed))
+
+
+def _curve_rows(lines: _Lines, baselines: _Lines, smoothed: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
+    rows = [
+        {"metric": name, "step": point.step, "value (nats per token)": point.value}
+        for name, line in [*lines.items(), *baselines.items()]
+        for point in line
+    ]
+    if smoothed:
+        values = [value for name, line in lines.items() for value in smoothed.get(name, [""] * len(line))]
+        for row, value in zip(rows, [*values, *[""] * (len(rows) - len(values))], strict=True):
+            row["smoothed"] = value
+    return rows
+
+
+_FEWEST_SMOOTHED = 40  # points of a line
+_SMOOTHED_SHARE = 10  # a line is fitted to a tenth of the points
+
+
+def _smoothed(line: Sequence[MetricPoint]) -> list[float]:
+    """A smoothed line, empty where the points are so few that they are the line."""
+    if len(line) < _FEWEST_SMOOTHED:
+        return []
+    return smooth([point.value for point in line], len(line) // _SMOOTHED_SHARE)
+
+
+def describe_smoothing(points: Sequence[MetricPoint]) -> str:
+    """How the lines of `curves` are smoothed; empty where none is."""
+    num_points = {len(line) for line in _by_name(points).values() if len(line) >= _FEWEST_SMOOTHED}
+    if not num_points:
+        return ""
+    windows = sorted({number // _SMOOTHED_SHARE for number in num_points})
+    window = f"{windows[0]}" if len(windows) == 1 else f"{windows[0]} to {windows[-1]}"
+    return f"Pale: each stored point. Line: smoothed, at each point a straight fit to the {window} nearest."
+
+
+def _pale(name: str, look: Look) -> dict[str, Any]:
+    """A trace of the points beneath their smoothed line."""
+    return {
+        **named(name, "step %{x}: %{y:.4f}"),
+        "mode": "lines",
+        "line": line_of(look, 1),
+        "opacity": 0.35,
+        "showlegend": False,
+    }
+
+
+def _without_step_0(lines: _Lines) -> dict[str, list[MetricPoint]]:
+    later = {name: [point for point in line if point.step > 0] for name, line in lines.items()}
+    return {name: line for name, line in later.items() if line}
 
 
 _MOST_BASELINES = 3  # of more domains their mean is drawn
@@ -87,28 +154,41 @@ def _baselines(points: Sequence[MetricPoint], name: str) -> dict[str, list[Metri
     return {title: means} if means else {}
 
 
-_RISEN = 1.01  # times its lowest: a line that ends higher has passed it
+def _trend(line: Sequence[MetricPoint], is_log: bool) -> Trend | None:
+    return recent_trend([point.step for point in line], [point.value for point in line], is_log=is_log)
 
 
-def _curve_title(lines: Mapping[str, list[MetricPoint]], kind: str) -> str:
-    """How many of the lines end lower than they began, or of a single one by how much; and which have passed their
-    lowest, where losses do not jump from batch to batch. One point says neither.
-    """
-    moved = {name: [point.value for point in line] for name, line in lines.items() if len(line) > 1}
-    if not moved:
-        return kind
-    if len(moved) > 1:
-        fell = sum(values[-1] < values[0] for values in moved.values())
-        result = f"fell on {fell} of {len(moved)} lines"
-    else:
-        [(first, *_, last)] = moved.values()
-        verb = "fell" if last < first else "rose" if last > first else "stands"
-        result = f"{verb} from {nats(first)} to {nats(last)}" if first != last else f"{verb} at {nats(last)}"
-    risen = [name for name, values in moved.items() if values[-1] > _RISEN * min(values)]
-    if kind.startswith("Training") or not risen:
-        return f"{kind} {result}: a falling line is still learning"
-    where = f" on {listed(risen, 2)}" if len(moved) > 1 else ""
-    return f"{kind} {result}, but has risen again{where}: more updates make it worse"
+def _curve_title(lines: _Lines, kind: str, is_log: bool) -> str:
+    """Where a single line ends and its recent trend, or how many of several fall, rise or have none."""
+    if len(lines) == 1:
+        [line] = lines.values()
+        return f"{kind}: {_describe_end(line, is_log)}" if len(line) > 1 else kind
+    trends = {name: trend for name, line in lines.items() if (trend := _trend(line, is_log))}
+    rising = [name for name, trend in trends.items() if trend.is_clear and trend.change > 0]
+    falling = [name for name, trend in trends.items() if trend.is_clear and trend.change < 0]
+    unclear, short = len(trends) - len(rising) - len(falling), len(lines) - len(trends)
+    counts = [
+        f"falling on {len(falling)}" if falling else "",
+        f"rising on {len(rising)} ({listed(rising, 2)})" if rising else "",
+        f"no trend that the noise would not give on {unclear}" if unclear else "",
+        f"too few points for a trend on {short}" if short and trends else "",
+    ]
+    if not trends:
+        return f"{kind} on {len(lines)} lines"
+    return f"{kind} in the last half of each of {len(lines)} lines: {', '.join(filter(None, counts))}"
+
+
+def _describe_end(line: Sequence[MetricPoint], is_log: bool) -> str:
+    """`2.60 nats/token, falling by 0.30 ± 0.02 over the last 200 updates`."""
+    end = nats((_smoothed(line) or [line[-1].value])[-1])
+    trend = _trend(line, is_log)
+    if trend is None:
+        return f"{end}, {nats(line[0].value)} at step {line[0].step:,}; {len(line)} points are too few for a trend"
+    span = f"over the last {trend.last - trend.first:,.0f} updates"
+    if not trend.is_clear:
+        return f"{end}, no trend {span} that the noise would not give ({with_error(trend.change, trend.error)})"
+    verb = "falling" if trend.change < 0 else "rising"
+    return f"{end}, {verb} by {with_error(abs(trend.change), trend.error)} {span}"
 
 
 def _by_name(points: Sequence[MetricPoint]) -> dict[str, list[MetricPoint]]:
@@ -118,13 +198,20 @@ def _by_name(points: Sequence[MetricPoint]) -> dict[str, list[MetricPoint]]:
     return lines
 
 
-def _describe_curves(lines: Mapping[str, list[MetricPoint]]) -> str:
+def _describe_curves(lines: _Lines, is_log: bool, *, with_trend: bool = True) -> str:
     def describe_line(name: str) -> str:
         first, last = lines[name][0], lines[name][-1]
-        return f"{name} goes from {nats(first.value)} at step {first.step} to {nats(last.value)} at step {last.step}"
+        change_text = (
+            f"{name} goes from {nats(first.value)} at step {first.step} to {nats(last.value)} at step {last.step}"
+        )
+        has_trend = with_trend and _trend(lines[name], is_log) is not None
+        return f"{change_text} ({_describe_end(lines[name], is_log).partition(', ')[2]})" if has_trend else change_text
 
     more = f"; {pluralize(len(lines) - 4, 'more curve')} in the table" if len(lines) > 4 else ""
-    return f"{'; '.join(map(describe_line, list(lines)[:4]))}{more}."
+    words = f"{'; '.join(map(describe_line, list(lines)[:4]))}{more}."
+    against = "the logarithm of the step" if is_log else "the step"
+    is_fitted = with_trend and any(_trend(line, is_log) for line in lines.values())
+    return f"{words} {_FIT.format(against=against)}" if is_fitted else words
 
 
 def expert_bars(

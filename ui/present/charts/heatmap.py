@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 
 from ui.present.charts.colours import Looks
 from ui.present.text.measures import in_percent
-from workbench.analysis.perplexity_tables import own_expert
+from workbench.analysis.perplexity_tables import DomainMeasure, own_expert
 from workbench.formatting.chart_template import FRAME, CaptionedChart, heat_scale, name_axis, new_figure, tick
 from workbench.formatting.number_format import full_label, percent, perplexity, ratio, shorten
 from workbench.formatting.palette import Cells, Look, as_text, colour_bar, logs
@@ -62,8 +62,17 @@ def new_heatmap(
         zeroline=False,
         autorange="reversed",
     )
-    figure.update_layout(margin_t=_ABOVE)
+    figure.update_layout(margin_t=_ABOVE, meta={"columns": _names(columns, looks[0]), "rows": _names(rows, looks[1])})
     return figure
+
+
+def _names(names: Sequence[str], looks: Sequence[Look]) -> list[dict[str, str]]:
+    """Names with their marks and colours, if they have them, for a table instead of a chart (`small_grid`)."""
+    shown = looks or [Look()] * len(names)
+    return [
+        {"name": name, "mark": look.mark, "colour": "" if look.number is None else look.colour}
+        for name, look in zip(names, shown, strict=True)
+    ]
 
 
 def _in_lines(name: str, look: Look) -> str:
@@ -133,7 +142,7 @@ class HeatmapScores:
     ratios: Cells  # to the perplexity of the domain's own expert
     home_of: Mapping[str, str]  # expert -> the domain that trained it; without those that several trained
     disabled: Collection[str] = ()
-    measured: str = ""  # the tokens that the numbers are of
+    texts: Sequence[DomainMeasure] = ()  # the tokens that the numbers are of
     accuracy: Cells | None = None  # shares of tokens that were the most probable ones
     elsewhere: Collection[str] = ()  # experts that are scored, but on other tokens than are compared here
 
@@ -157,6 +166,13 @@ class HeatmapScores:
     def unscored_experts(self) -> list[str]:
         """The experts without any score."""
         return [e for e, row in zip(self.experts, self.perplexity, strict=True) if all(cell is None for cell in row)]
+
+    def missing_cells(self) -> list[tuple[str, str]]:
+        """The cells without a number, and those of experts on a domain of their own that none is scored on."""
+        empty = [(cell.expert, cell.domain) for cell in self.cells() if cell.perplexity is None]
+        known = {text.domain for text in self.texts} | {*self.domains}
+        homes = [(expert, self.home_of[expert]) for expert in self.experts if expert in self.home_of]
+        return empty + [cell for cell in homes if cell[1] not in known]
 
     def accuracy_is_known(self) -> bool:
         """Whether right tokens were counted in any of the scores."""

@@ -8,9 +8,10 @@ from typing import NamedTuple, TypeVar
 
 from engine.text.split_names import HeldOutSplit
 from ui.present.text.formatting import listed, pluralize
-from workbench.analysis.perplexity_tables import DomainMeasure, PerplexityTable
+from workbench.analysis.perplexity_tables import DomainMeasure, PerplexityTable, TextMeasure, most_scored_text
 from workbench.answers.cards import EvaluationCard, ExpertCard
 from workbench.formatting.shell_command import evaluate_command
+from workbench.questions.perplexities import MixedDomain
 
 Value = TypeVar("Value")
 
@@ -28,8 +29,7 @@ def describe_measures(rows: Sequence[DomainMeasure]) -> str:
 
 def describe_table_measures(table: PerplexityTable) -> str:
     """The same sentence on a table of experts and domains."""
-    pairs = zip(table.domains, table.measures, strict=True)
-    return describe_measures([DomainMeasure(domain=domain, **measure.model_dump()) for domain, measure in pairs])
+    return describe_measures(table.texts())
 
 
 def describe_unknown_accuracy(table: PerplexityTable, mixture: str) -> str:
@@ -53,21 +53,14 @@ def measure_text(score: EvaluationCard) -> str:
 
 
 def comparable(scores: Sequence[EvaluationCard], experts: Sequence[ExpertCard]) -> list[EvaluationCard]:
-    """The scores of these experts on one text of each domain: the one that most share, and of these the newest."""
+    """The scores of these experts on one text of each domain, chosen as that of a table is: see `most_scored_text`."""
     tokenizers = {expert.name: expert.tokenizer_sha256 for expert in experts}
-    by_measure: dict[tuple[str, str, int, int, str], list[EvaluationCard]] = {}
+    texts: dict[str, dict[TextMeasure, list[EvaluationCard]]] = {}
     for score in scores:
         if score.expert in tokenizers:
-            text = score.domain, score.split, score.block_size, score.num_tokens, tokenizers[score.expert]
-            by_measure.setdefault(text, []).append(score)
-    best: dict[str, list[EvaluationCard]] = {}
-    for (domain, *_), rows in by_measure.items():
-        best[domain] = max(best.get(domain, rows), rows, key=_shared)
-    return [score for rows in best.values() for score in rows]
-
-
-def _shared(rows: Sequence[EvaluationCard]) -> tuple[int, float]:
-    return len(rows), max(row.created_at for row in rows)
+            text = TextMeasure(score.num_tokens, score.block_size, tokenizers[score.expert], score.num_counted)
+            texts.setdefault(score.domain, {}).setdefault(text, []).append(score)
+    return [score for of_domain in texts.values() for score in of_domain[most_scored_text(of_domain)]]
 
 
 def most_frequent(values: Iterable[Value]) -> Value | None:
@@ -99,6 +92,33 @@ def describe_missing_scores(experts: Sequence[str], split: HeldOutSplit) -> str:
         return f"No domain was scored on the {split} split with every expert that takes part."
     return f"No stored scores on the {split} split yet: {listed(unscored)}."
 
+
+def describe_left_out(rows: Sequence[MixedDomain], split: HeldOutSplit) -> str:
+    """Which experts a mixture's numbers are without, since they are not scored on that text; empty where all are."""
+    domains_of: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        if row.without:
+            domains_of.setdefault(tuple(row.without), []).append(row.domain)
+    parts = [
+        f"without {listed(names)}" + (f" on {listed(domains)}" if len(domains) < len(rows) else "")
+        for names, domains in domains_of.items()
+    ]
+    return f"These are numbers of the mixture {'; '.join(parts)}: {_NOT_SCORED(split)}." if parts else ""
+
+
+def describe_without(names: Sequence[str], split: HeldOutSplit) -> str:
+    """The same where the same experts are left out on every domain."""
+    return f"These are numbers of the mixture without {listed(names)}: {_NOT_SCORED(split)}." if names else ""
+
+
+def describe_unrouted(domains: Sequence[str]) -> str:
+    """Which scored domains a gate by clusters has no distances for; empty where none."""
+    if not domains:
+        return ""
+    return f"Left out, since distances of their text to the gate's clusters are not measured: {listed(domains)}."
+
+
+_NOT_SCORED = "not scored on the same {} text yet".format
 
 RULE = "Perplexity is per token: only numbers of the same tokenizer and the same block size compare."
 

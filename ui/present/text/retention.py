@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
+from engine.methods.registry import method_of
 from ui.present.text.formatting import listed, parameters_text, pluralize
 from ui.present.text.measures import describe_measures, in_percent
 from workbench.formatting.number_format import change, percent, perplexity
@@ -131,10 +132,11 @@ def _row(answer: Retention, row: RetentionRow) -> dict[str, Any]:
 
 
 def method_label(row: RetentionRow) -> str:
-    """`mode, 2 parts`; `the seed (dense)`."""
+    """`MoDE, 2 parts`; `the seed (dense)`."""
     if row.is_seed:
-        return f"the seed ({row.method})"
-    return f"{row.method}, {pluralize(row.num_parts, 'part')}" if row.num_parts > 1 else str(row.method)
+        return f"the seed ({method_of(str(row.method)).title})"
+    title = method_of(str(row.method)).title
+    return f"{title}, {pluralize(row.num_parts, 'part')}" if row.num_parts > 1 else title
 
 
 def describe_retention(answer: Retention, number: Metric) -> str:

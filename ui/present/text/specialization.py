@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+
 from ui.present.text.formatting import listed
 from workbench.formatting.number_format import nats, number
 from workbench.questions.affinity import Affinity, Correlation
@@ -11,6 +14,7 @@ PAPER = "The paper: r = 0.40, t = 3.45, p = 0.001 over the 64 cells of its eight
 HOW_TO_MEASURE = "workbench evaluate overlap"
 SIGN = "r is of affinity, which is minus the ratio, with the overlap: it is above 0 where points fall to the right."
 _SURE = 0.05
+_NAMED = 4  # experts, domains and groups that are named
 
 
 def describe_affinity(answer: Affinity) -> list[str]:
@@ -54,6 +58,19 @@ def gap_sentences(answer: Affinity) -> list[str]:
         (answer.unpaired, "Never measured together: {}."),
     )
     return [words.format(listed(names)) for names, words in sentences if names]
+
+
+def describe_missing_cells(cells: Sequence[tuple[str, str]]) -> str:
+    """Which experts are not scored on which domains yet."""
+    domains_of = defaultdict[str, list[str]](list)
+    for expert, domain in cells:
+        domains_of[expert].append(domain)
+    experts_on = defaultdict[tuple[str, ...], list[str]](list)
+    for expert, domains in domains_of.items():
+        experts_on[tuple(domains)].append(expert)
+    parts = [f"{listed(names, _NAMED)} on {listed(domains, _NAMED)}" for domains, names in experts_on.items()]
+    more = f"; and {len(parts) - _NAMED} more groups of experts" if len(parts) > _NAMED + 1 else ""
+    return f"Not scored yet: {'; '.join(parts[:_NAMED] if more else parts)}{more}."
 
 
 def describe_contrast(answer: TokenComparison) -> str:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from jobs.plans.clusterings import submit_find
 from ui.present.forms.form_choices import missing, offers_now
-from ui.present.pages import CLUSTERS, CORPORA, SEEDS
+from ui.present.pages import CLUSTER_WORDS, CLUSTERS, CORPORA, SEEDS
 from ui.present.text.clusters import clustering_row, describe_clustering, describe_stale_experts
 from ui.present.text.formatting import ago, plain
 from ui.studio.clusters.cluster_map_view import show_map
@@ -145,7 +145,7 @@ def _show_list(cards: list[ClusteringCard]) -> None:
 _MAP, _TRAIN = "Map", "Train on them"
 _VIEWS: dict[str, Callable[[ClusteringCard], None]] = {
     _MAP: show_map,
-    "Words & documents": show_clusters,
+    CLUSTER_WORDS: show_clusters,
     "Domains they came from": show_overlap,
     "Change": show_edits,
     _TRAIN: show_training,

@@ -125,7 +125,7 @@ def _show_domains(domains: list[DomainCard]) -> None:
         empty_until("import-corpus", "There is no text yet.", step, CORPORA.script, IMPORT, {"part": IMPORT})
         show_example(CORPORA)
         return
-    st.markdown("##### What the experts can learn: one row for each domain")
+    st.markdown("## What the experts can learn: one row for each domain")
     show_table([_domain_row(domain) for domain in domains], "domains", "Domains with their sizes and provenance")
     names = [domain.name for domain in domains]
     name = choose_one(st.selectbox, "Domain", names, key="domain")

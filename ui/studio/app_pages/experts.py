@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlencode
 
 import streamlit as st
 
+from engine.methods.registry import method_of
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import read_looks
 from ui.present.charts.curves_and_bars import curves, expert_bars
@@ -21,6 +22,7 @@ from ui.studio.experts.expert_card import flat, show_bulk_switches, show_expert
 from ui.studio.experts.registry_view import CARDS, CHOSEN, LINEAGE, OPEN, TABLE, read_registry, show_registry
 from ui.studio.job_views.job_view import show_form_and_job
 from ui.studio.job_views.pending_jobs import empty_until_scored, empty_until_trained
+from ui.studio.job_views.training_charts import choose_log_steps
 from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, choose_some, choose_split, reopen, write_text
 from ui.widgets.charts_and_tables import show_chart, show_table
@@ -51,7 +53,7 @@ def show_comparison(cards: Sequence[ExpertCard], split: HeldOutSplit) -> None:
     with right:
         _show_curves(cards)
     offer_retention(cards)
-    st.markdown("##### Differences, one row for each property")
+    st.markdown("## Differences, one row for each property")
     show_table(differences(cards), "differences", "Properties in which the chosen experts differ")
 
 
@@ -77,8 +79,12 @@ def _show_curves(cards: Sequence[ExpertCard]) -> None:
             for card in cards
         }
     named = [one.model_copy(update={"name": name}) for name, line in points.items() for one in line]
-    if picture := curves(named, "Dev loss of each on its own domain", listed(list(points)), read_looks()):
-        show_chart(picture, "compared_curves")
+    chart = st.container()
+    is_log = bool(named) and choose_log_steps("compared_curves.steps")
+    title = "Held-out loss of each on its own domain"
+    if picture := curves(named, title, listed(list(points)), read_looks(), is_log=is_log):
+        with chart:
+            show_chart(picture, "compared_curves")
     if missing := [name for name, line in points.items() if not line]:
         st.caption(plain(f"No curve on dev text of one domain was recorded for {listed(missing)}."))
 
@@ -99,8 +105,9 @@ def differences(cards: Sequence[ExpertCard]) -> list[dict[str, Any]]:
 
 
 def _properties(card: ExpertCard) -> dict[str, str]:
+    shown = {name: value for name, value in card.config.items() if name not in _SHOWN_ABOVE}
     return {
-        "method": card.method,
+        "method": method_of(card.method).title,
         "domains": ", ".join(card.domains),
         "parts": ", ".join(card.parts),
         "composed of": ", ".join(one["name"] for one in card.config.get("composed_of", ())),
@@ -114,7 +121,7 @@ def _properties(card: ExpertCard) -> dict[str, str]:
         "active parameters": parameters_text(card.active_parameters),
         "size": size(card.size_bytes),
         "enabled": "yes" if card.enabled else "no",
-        **{f"config: {name}": str(value) for name, value in flat(card.config) if name not in _SHOWN_ABOVE},
+        **{f"setting: {words}": str(value) for words, value in flat(shown)},
     }
 
 

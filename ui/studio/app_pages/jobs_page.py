@@ -8,9 +8,9 @@ from ui.present.jobs.failure_text import cause_of
 from ui.present.jobs.job_status import by_turn, eta_range, gpu_row, percent_of, style_of
 from ui.present.next_steps import STEP_AFTER
 from ui.present.pages import CORPORA, JOBS
-from ui.present.text.formatting import clock, newest_of, plain
+from ui.present.text.formatting import clock, newest_of, plain, short
 from ui.studio.job_views.job_view import show_job
-from ui.widgets.address import choose_one, choose_some
+from ui.widgets.address import choose_one, choose_some, fragment
 from ui.widgets.charts_and_tables import rows_ticked, show_table
 from ui.widgets.notices import empty, explain_problems, show_problem
 from ui.widgets.page_head import show_head, show_next_step
@@ -42,7 +42,7 @@ def show() -> None:
     _show_audit()
 
 
-@st.fragment(run_every=_LOOK_AGAIN)
+@fragment(run_every=_LOOK_AGAIN)
 def _live_list() -> None:
     """The table and the choice, as the rows are now; another choice redraws the page with its card."""
     with explain_problems():
@@ -125,7 +125,7 @@ def _row(job: JobCard, waiting: bool) -> dict[str, object]:
         "Created": clock(job.created_at),
         "Finished": clock(job.finished_at) if job.finished_at else "",
         "Cause of failure": cause_of(job),
-        "ID": job.id,
+        "ID": short(job.id),
     }
 
 

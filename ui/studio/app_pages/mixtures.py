@@ -24,7 +24,7 @@ from ui.studio.mixtures.mixture_edit import (
     show_temperature,
 )
 from ui.studio.shared.examples import show_example
-from ui.widgets.address import choose_one, choose_split
+from ui.widgets.address import choose_one, choose_split, fragment
 from ui.widgets.charts_and_tables import show_table
 from ui.widgets.fields import draw_number
 from ui.widgets.notices import apply, cannot_change, explain_problems, keep
@@ -151,10 +151,10 @@ def _show_mixtures(cards: Mapping[str, MixtureCard]) -> None:
     else:
         title = "Next: calibrate the evidence" if describe_calibration(mixture) else "Calibrate the evidence"
         with st.container(border=True, key="calibration"):
-            st.subheader(title, anchor=False)
+            st.header(title, anchor=False)
             show_calibration(mixture, saved)
         with st.container(border=True, key="inference_modes"):
-            st.subheader("Perplexity by inference mode: the lowest of each row is bold", anchor=False)
+            st.header("Perplexity by inference mode: the lowest of each row is bold", anchor=False)
             show_modes(saved, split)
     priors = st.expander("Priors: save, estimate, apply", icon=":material/balance:", key=_PRIORS, on_change="rerun")
     if content := content_of(priors, _PRIORS):
@@ -164,7 +164,7 @@ def _show_mixtures(cards: Mapping[str, MixtureCard]) -> None:
     show_deletion(mixture)
 
 
-@st.fragment
+@fragment()
 def _show_choice(cards: Mapping[str, MixtureCard]) -> None:
     """The first screen. A toggle draws only this part again; the choice is left in the session for the others."""
     right = show_head(MIXTURES)

@@ -61,7 +61,7 @@ def _row(card: ReportCard) -> dict[str, Any]:
     ok = card.findings.get("ok")
     return {
         "id": card.id[:8],
-        "kind": card.kind,
+        "kind": _title(card.kind),
         "report": card.title,
         "made": clock(card.created_at),
         "holds": "" if ok is None else "yes" if ok else "NO",

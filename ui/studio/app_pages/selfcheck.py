@@ -60,7 +60,7 @@ def _show_button(jobs: list[JobCard]) -> None:
 
 def _show_title(job: JobCard) -> None:
     findings = job.result
-    st.subheader(plain(summary(findings)))
+    st.header(plain(summary(findings)))
     at = job.finished_at or job.created_at
     st.caption(plain(f"{clock(at)}, {ago(at)}. {place(findings)}"))
     if changed := since_then(findings, versions()):

@@ -16,8 +16,8 @@ from ui.present.charts.scatters import affinity_scatter
 from ui.present.jobs.job_status import coming
 from ui.present.pages import LEARNED_AND_KEPT, SHARED_TEXT, SPECIALIZATION
 from ui.present.text.formatting import ago, listed, plain, plain_with_code
-from ui.present.text.measures import RULE, describe_table_measures
-from ui.present.text.specialization import HOW_TO_MEASURE, describe_affinity
+from ui.present.text.measures import RULE, describe_measures
+from ui.present.text.specialization import HOW_TO_MEASURE, describe_affinity, describe_missing_cells
 from ui.studio.analysis.specialization_views import (
     COMPARED,
     Cell,
@@ -28,15 +28,17 @@ from ui.studio.analysis.specialization_views import (
 )
 from ui.studio.experts.certificates import show_removal
 from ui.studio.job_views.job_view import show_last
-from ui.studio.job_views.pending_jobs import empty_until_scored, empty_until_trained, how_to_score, unfinished_jobs
+from ui.studio.job_views.pending_jobs import empty_until_scored, empty_until_trained, offer_scoring, unfinished_jobs
 from ui.studio.mixtures.effect_view import show_oracle_gap
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.examples import show_example
 from ui.widgets.address import choose_one, choose_split, write_text
 from ui.widgets.charts_and_tables import click_position, show_chart, show_table
+from ui.widgets.elements.components import bring_into_view
 from ui.widgets.notices import cannot_change, empty, explain_problems
 from ui.widgets.page_head import show_head
 from workbench.analysis import perplexity_tables
+from workbench.analysis.missing_scores import evaluations_of_cells
 from workbench.analysis.perplexity_tables import scored_domains
 from workbench.answers.cards import ExpertCard
 from workbench.kinds.analysis import MeasureOverlap
@@ -79,6 +81,7 @@ def _offer_measuring(answer: Affinity) -> None:
 ALL = "All experts"
 _AT_FIRST = 12  # experts that are compared until others are chosen
 _MOST = 50  # rows and columns of the heatmap
+_CLICKS = "specialization.clicks"  # on cells
 
 
 def show() -> None:
@@ -119,17 +122,19 @@ def _show_heatmap(mixture: str | None, split: HeldOutSplit, scores: HeatmapScore
     if not shown.domains:
         with first:
             _show_table(scores)
+        _show_missing_scores(mixture, split, scores)
     else:
         looks = read_looks()
+        _show_missing_scores(mixture, split, shown)
         left, right = st.columns([5, 8])
-        with left, st.container(border=True):
+        with left, st.container(border=True, key="chosen_cell"):
             cell = show_cell(shown, looks)
         with first:
             _show_scores(scores, looks, cell)
+        bring_into_view(".st-key-chosen_cell", st.session_state.get(_CLICKS, 0), "chosen_cell_in_view")
         if cell:
             with right, st.container(border=True):
                 show_passages(shown, cell, split)
-    _show_missing_scores(mixture, split, scores)
     with st.expander("How this is measured", icon=":material/straighten:"):
         _show_reading_guide(scores)
 
@@ -149,7 +154,7 @@ def _within_limit(scores: HeatmapScores) -> HeatmapScores:
 
 
 def _show_reading_guide(scores: HeatmapScores) -> None:
-    st.caption(plain(scores.measured))
+    st.caption(plain(describe_measures(scores.texts)))
     has_homes = bool(scores.at_home_somewhere().domains)
     if out_of_domain := scores.without_own_expert() if has_homes else []:
         st.caption(
@@ -226,6 +231,7 @@ def _show_scores(scores: HeatmapScores, looks: Looks, cell: Cell | None) -> None
         point = click_position("specialization")
         if point and point[0] < len(shown.domains) and point[1] < len(shown.experts):
             choose_cell((shown.experts[point[1]], shown.domains[point[0]]))
+            st.session_state[_CLICKS] = st.session_state.get(_CLICKS, 0) + 1
 
     picture = specialization(scores, looks, cell)
     show_chart(replace(picture, title=f"1 · {picture.title}"), "specialization", choose)
@@ -237,15 +243,22 @@ def _show_table(scores: HeatmapScores) -> None:
 
 
 def _show_missing_scores(mixture: str | None, split: HeldOutSplit, scores: HeatmapScores) -> None:
-    """Why a row is empty, and which experts take part in no answer."""
-    empty = scores.unscored_experts()
-    elsewhere = [name for name in empty if name in scores.elsewhere]
-    if unscored := [name for name in empty if name not in scores.elsewhere]:
-        st.warning(plain(f"Not scored yet, so there are no numbers in their row: {listed(unscored)}."))
+    """Which cells are empty, the button that fills them, and which experts take part in no answer."""
+    with reading() as session:
+        cards = {card.name: card for card in experts.list_experts(session)}
+    elsewhere = [name for name in scores.unscored_experts() if name in scores.elsewhere]
     if elsewhere:
         st.caption(plain(f"No numbers here, since theirs are of other tokens than most: {listed(elsewhere)}. {RULE}"))
-    if unscored or (elsewhere and mixture):
-        empty_until_scored("An evaluation computes only what is missing.", how_to_score(mixture, split), mixture, split)
+    # Without a mixture their tokenizer may be another one, of which no number compares.
+    missing = [cell for cell in scores.missing_cells() if mixture or cell[0] not in elsewhere]
+    if missing:
+        why, specs = describe_missing_cells(missing), evaluations_of_cells(missing, scores.texts, split, cards, mixture)
+        if specs:
+            tokens_of = {text.domain: text.num_tokens for text in scores.texts}
+            num_tokens = sum(tokens_of.get(domain, 0) for _, domain in missing)
+            offer_scoring(why, specs, num_tokens, "specialization")
+        else:
+            st.warning(plain(f"{why} No mixture has their base, so none can score them."))
     if disabled := [name for name in scores.disabled if name in scores.experts]:
         st.caption(plain(f"Disabled, so no mixture uses them: {listed(disabled)}."))
 
@@ -268,8 +281,9 @@ def _scores(mixture: str | None, split: HeldOutSplit, cards: list[ExpertCard]) -
     home_of = {card.name: card.domain for card in cards if card.domain}
     numbers = (table.perplexity, table.specialization)
     disabled = [card.name for card in cards if not card.enabled]
-    measured = describe_table_measures(table)
-    return HeatmapScores(table.experts, table.domains, *numbers, home_of, disabled, measured, table.accuracy, elsewhere)
+    return HeatmapScores(
+        table.experts, table.domains, *numbers, home_of, disabled, table.texts(), table.accuracy, elsewhere
+    )
 
 
 if __name__ == "__main__":

@@ -12,10 +12,11 @@ import streamlit as st
 
 from ui.kinds.catalog import command_of, train_forms
 from ui.kinds.form import Need, TrainForm
-from ui.present.forms.form_choices import offers_now, proposed_answers
+from ui.present.forms.form_choices import is_untrained, offers_now, proposed_answers
 from ui.present.forms.questions import Offers
 from ui.present.pages import CLUSTERS, JOBS, TRAIN
 from ui.present.text.formatting import listed, plain
+from ui.studio.job_views.job_line import show_outcome
 from ui.studio.job_views.job_view import show_last
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.training.clone_view import Clone, fill_in, read_clone, show_origin, show_plain_form
@@ -48,7 +49,7 @@ def show() -> None:
     note("clone", [clone.job_id] if kind and (clone := _clone()) else [])
     nothing: dict[str, Any] = {_KIND: "", _TEXT: []}
     if kind:
-        _show_done(1, _HAVE, listed(domains, 3) or "what is in the form", "Change what you have", nothing)
+        _show_done(1, _HAVE, listed(domains, 3) or "the text chosen in the form", "Change what you have", nothing)
         _show_done(2, _WANT, _title_of(kind, forms, offers), "Change what you want", {_KIND: ""})
         _show_step(3, _CHECK)
         _show_check(kind, offers, forms)
@@ -58,9 +59,9 @@ def show() -> None:
         _show_want(offers, forms)
     else:
         _show_step(1, _HAVE)
-        st.caption("Every choice can be undone. Step 2 measures what each costs. No training starts before step 3.")
+        st.caption("Every choice can be undone. Step 2 can measure what each costs. No training starts before step 3.")
         _show_have()
-        _show_others(forms)
+        _show_others(offers, forms)
 
 
 def _recall(offers: Offers, forms: Mapping[str, TrainForm]) -> None:
@@ -78,7 +79,7 @@ def _recall(offers: Offers, forms: Mapping[str, TrainForm]) -> None:
         _fill_in_text(kind, offers)
     if linked:
         _open(linked, {})
-        _fill(linked, _proposal(linked, offers), keep=True)
+        _fill(linked, _first_method(linked, offers, forms) | _proposal(linked, offers), keep=True)
     if given := fresh("clone"):
         _open_clone(given[-1], offers)
     st.session_state[_TEXT] = [name for name in st.session_state.get(_TEXT, []) if name in offers["domain"]]
@@ -191,7 +192,7 @@ def _show_want(offers: Offers, forms: Mapping[str, TrainForm]) -> None:
     chosen = show_want(rows)
     if chosen is not None:
         _go_on(chosen, offers, forms)
-    _show_others(forms, {row.kind for row in rows})
+    _show_others(offers, forms, {row.kind for row in rows})
 
 
 def _go_on(row: TrainingOption, offers: Offers, forms: Mapping[str, TrainForm]) -> None:
@@ -214,13 +215,25 @@ def _open_clusters(answers: Mapping[tuple[str, ...], Any]) -> None:
     go_to(CLUSTERS)
 
 
-def _show_others(forms: Mapping[str, TrainForm], shown: Any = ()) -> None:
+def _show_others(offers: Offers, forms: Mapping[str, TrainForm], shown: Any = ()) -> None:
     """Every other form, as a row of buttons."""
     st.caption("Also here:")
     with st.container(horizontal=True, key="train_others"):
         for kind, form in forms.items():
             if kind not in shown:
-                st.button(plain(form.title), type="tertiary", key=f"train.open.{kind}", on_click=_open, args=(kind, {}))
+                given = kind, _first_method(kind, offers, forms)
+                st.button(plain(form.title), type="tertiary", key=f"train.open.{kind}", on_click=_open, args=given)
+
+
+def _first_method(kind: str, offers: Offers, forms: Mapping[str, TrainForm]) -> dict[tuple[str, ...], Any]:
+    """The method of the row that step 2 shows first for the form's seed model; empty for a form without methods."""
+    seeds = offers.get("seed_model", [])
+    if not seeds or not _methods_of(kind, forms):
+        return {}
+    chosen = st.session_state.get(f"{kind}.seed_model")
+    is_new = is_untrained(str(chosen if chosen in seeds else seeds[0]))
+    first = min(forms[kind].outcomes, key=lambda row: (row.freezes_seed and is_new, row.position))
+    return {path: value for path, value in first.answers(offers).items() if path == ("method",)}
 
 
 def _show_check(kind: str, offers: Offers, forms: Mapping[str, TrainForm]) -> None:
@@ -236,7 +249,7 @@ def _show_check(kind: str, offers: Offers, forms: Mapping[str, TrainForm]) -> No
     need = next((need for need in form.needs if not offers.get(need.field)), None)
     if need is None:
         options = {"offers": offers, "label": form.label, "tucked": form.tucked, **form.draw(offers)}
-        show_job_form(kind, **options, command=command_of(kind))
+        show_job_form(kind, **options, command=command_of(kind), show_outcome=show_outcome)
         _watch_new(kind, before)
     else:
         _show_need(need, offers, forms)

@@ -24,6 +24,7 @@ from ui.present.text.reports import (
 )
 from ui.studio.job_views.job_view import show_form_and_job, show_job
 from ui.studio.job_views.pending_jobs import empty_until_scored
+from ui.studio.shared.report_picture import show_report_picture
 from ui.widgets.background import ask_scores
 from ui.widgets.charts_and_tables import show_chart, show_table
 from ui.widgets.fields import Answers
@@ -60,9 +61,10 @@ def show_addition(report: ReportCard) -> None:
     findings = report.findings
     show = st.success if findings["ok"] else st.error
     show(plain(findings["sentence"]), icon=":material/verified:" if findings["ok"] else ":material/gpp_bad:")
+    show_report_picture(report, "addition")
     st.caption(plain(f"{report.title}, {clock(report.created_at)}. {describe_new_expert(findings)}"))
     if rows := change_rows(findings):
-        st.markdown("##### Perplexity of the mixture before and after: a change below 0 is a gain")
+        st.markdown("## Perplexity of the mixture before and after: a change below 0 is a gain")
         show_table(rows, f"addition_{report.id}", f"Perplexity per token by domain, {report.title}")
     with st.expander("What was hashed", icon=":material/fingerprint:"):
         show_table(folder_rows(findings), f"hashes_{report.id}", "Folders that were there before, and what was found")
@@ -169,13 +171,14 @@ def show_removal_report(report: ReportCard) -> None:
     findings = report.findings
     rows = [DomainRemoval.model_validate(row) for row in findings["perplexity"]]
     (st.success if findings["ok"] else st.error)(plain(findings["sentence"]))
+    show_report_picture(report, "removal")
     if picture := removal_bars(rows[:1], read_looks().among([findings["expert"]])):
         show_chart(picture, f"removal_{report.id}")
-    st.markdown("##### Perplexity on every domain: the first is the expert's own")
+    st.markdown("## Perplexity on every domain: the first is the expert's own")
     show_table(perplexity_rows(rows), f"removal_costs_{report.id}", f"Perplexities of {report.title}")
     _show_missing(rows)
     st.caption(plain(describe_priors(findings)))
-    st.markdown("##### Extraction: how much of its training text comes back")
+    st.markdown("## Extraction: how much of its training text comes back")
     show_table(extraction_rows(findings["extraction"]), f"extraction_{report.id}", f"Extraction test of {report.title}")
     st.caption(plain(describe_extraction(findings["extraction"])))
     if reproducible_from := findings.get("reproducible_from"):
@@ -183,7 +186,7 @@ def show_removal_report(report: ReportCard) -> None:
 
 
 def _show_certificate_form(expert: str, mixture_names: Sequence[str]) -> None:
-    st.markdown("##### Certify the removal (the expert itself is not removed)")
+    st.markdown("## Certify the removal (the expert itself is not removed)")
     mixture = st.selectbox("Mixture to remove it from", mixture_names, key=f"{KIND}.mixture.{expert}")
     with reading() as session:
         offers = [None, *candidates(session, expert)]
@@ -206,7 +209,7 @@ def show_classification(report: ReportCard) -> None:
     for note in findings["notes"]:
         st.caption(plain(note))
     if rows := cluster_rows(findings):
-        st.markdown("##### The clusters whose experts weigh most, with their mean weight")
+        st.markdown("## The clusters whose experts weigh most, with their mean weight")
         show_table(rows, f"classification_clusters_{report.id}", f"Clusters by task, {report.title}")
-    st.markdown("##### The tasks")
+    st.markdown("## The tasks")
     show_table(task_rows(findings), f"classification_tasks_{report.id}", f"Tasks of {report.title}")

@@ -9,16 +9,19 @@ from typing import Any
 
 import streamlit as st
 
+from engine.methods.registry import method_of
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import read_looks
 from ui.present.charts.lineage import describe_lineage, lineage_dot
 from ui.present.forms.form_choices import backbone_of, backbones
 from ui.present.headlines import perplexity_text
 from ui.present.pages import COMPOSITION, PLAYGROUND, TRAIN
+from ui.present.picture import scores_of
 from ui.present.text.formatting import clock, listed, parameters_text, plain, pluralize, size
 from ui.present.text.measures import in_percent
 from ui.studio.experts.certificates import show_additions, show_removal_certificates
 from ui.studio.job_views.training_charts import show_curves, show_forgetting, show_forgotten, show_gates
+from ui.studio.shared.contents import with_intervals
 from ui.studio.shared.use_it import show_aliases, show_job_popover, show_use
 from ui.widgets.address import go_to, open_tabs
 from ui.widgets.charts_and_tables import show_table
@@ -42,7 +45,7 @@ def show_parts(card: ExpertCard) -> None:
     """Each part with where it comes from and how large it is."""
     with reading() as session:
         parts = expert_parts.parts_of(session, get_storage(), card.name)
-    st.markdown(f"##### Parts next to the backbone {plain(backbone_of(card))}")
+    st.markdown(f"## Parts next to the backbone {plain(backbone_of(card))}")
     rows = [
         {
             "part": part.name,
@@ -209,23 +212,26 @@ def _show_certificate(card: ExpertCard) -> None:
 def _show_numbers(card: ExpertCard, split: HeldOutSplit) -> None:
     with reading() as session:
         home = in_domain_scores(session, split).get(card.name)
+    scores = with_intervals(scores_of([home] if home else [], split), [card])
     numbers = {
         f"Perplexity ({split}) ↓": perplexity_text(home.perplexity) if home else DASH,
         "Domain": card.domain or pluralize(len(card.domains), "domain"),
-        "Method": card.method,
+        "Method": method_of(card.method).title,
         "Parameters": parameters_text(card.total_parameters),
         "Own parameters": parameters_text(card.num_parameters),
         "Size on disk": size(card.size_bytes),
     }
     for column, (label, value) in zip(st.columns(len(numbers)), numbers.items(), strict=True):
         column.metric(label, plain(value))
+    if measured := scores.measured_text(card):
+        st.caption(plain(f"Perplexity: {measured}."))
 
 
 def _show_lineage(card: ExpertCard) -> None:
     with reading() as session:
         lineage = experts.lineage(session, card.name)
     words = describe_lineage(lineage)
-    st.markdown("##### Lineage, from left to right")
+    st.markdown("## Lineage, from left to right")
     st.graphviz_chart(lineage_dot(lineage, card.name, read_looks()), alt=words)
     st.caption(plain(words))
     if known := known_to_parent(card.metrics, card.parent or "Its parent"):
@@ -296,10 +302,11 @@ def _show_notes(card: ExpertCard) -> None:
 
 
 def flat(config: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
-    """The leaves of a nested config as `training.num_steps`."""
+    """The leaves of a nested config with the words of a form: `training: steps` for `num_steps` in `training`."""
     leaves: list[tuple[str, Any]] = []
     for name, value in config.items():
-        leaves += flat(value, f"{before}{name}.") if isinstance(value, dict) else [(before + name, value)]
+        words = before + name.removeprefix("num_").replace("_", " ").strip()
+        leaves += flat(value, f"{words}: ") if isinstance(value, dict) else [(words, value)]
     return leaves
 
 

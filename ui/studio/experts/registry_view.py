@@ -9,13 +9,14 @@ from typing import Any
 
 import streamlit as st
 
+from engine.methods.registry import method_of
 from engine.text.split_names import HeldOutSplit
 from ui.present.charts.colours import Looks, looks_of
 from ui.present.charts.lineage import edge_rows, lineage_dot, registry_lineage
 from ui.present.picture import PictureScores, card_of, place_of, scores_of
 from ui.present.text.formatting import clock, parameters_text, plain, pluralize, short, size
 from ui.present.text.measures import describe_comparability, in_percent, measure_text, odd_measures
-from ui.studio.shared.contents import curves_of
+from ui.studio.shared.contents import curves_of, with_intervals
 from ui.widgets.address import choose_one, choose_some
 from ui.widgets.charts_and_tables import rows_ticked, show_table
 from ui.widgets.elements.components import show_cards
@@ -66,7 +67,7 @@ def expert_row(card: ExpertCard, registry: ExpertRegistry) -> dict[str, Any]:
         "in-domain accuracy (%)": in_percent(home.accuracy) if home else None,
         "measured on": measure_text(home) if home else _elsewhere(registry.scored.get(card.name, {}), registry.split),
         "tokenizer": short(card.tokenizer_sha256),
-        "method": card.method,
+        "method": method_of(card.method).title,
         "parents": ", ".join(card.parents) or card.seed,
         "mixtures": ", ".join(card.mixtures),
         "aliases": ", ".join(registry.aliases.get(card.name, ())),
@@ -116,7 +117,9 @@ def filter_experts(registry: ExpertRegistry, search: str, wanted: Mapping[str, S
 
     def matches(card: ExpertCard) -> bool:
         aliases = registry.aliases.get(card.name, ())
-        text = " ".join((card.name, *card.domains, card.notes, card.method, *card.tags, *aliases)).casefold()
+        text = " ".join(
+            (card.name, *card.domains, card.notes, card.method, method_of(card.method).title, *card.tags, *aliases)
+        ).casefold()
         return all(word in text for word in words) and all(
             (all if name == STATE else any)(value in values_of[name](card) for value in chosen)
             for name, chosen in wanted.items()
@@ -230,7 +233,9 @@ def _choose(name: str, there_are: Mapping[str, int]) -> list[str]:
         name.capitalize(),
         list(there_are),
         key=_key(name),
-        format_func=lambda value: plain(f"{value} {there_are.get(value, 0):,}"),
+        format_func=lambda value: plain(
+            f"{method_of(value).title if name == METHOD else value} {there_are.get(value, 0):,}"
+        ),
         on_change=_to_first_page,
         **more,
     )
@@ -245,7 +250,7 @@ def _key(name: str) -> str:
 
 def _show_cards(registry: ExpertRegistry, here: Sequence[ExpertCard], _: int) -> None:
     looks, curves = looks_of(here), curves_of(here)
-    scores = scores_of(list(registry.home.values()), registry.split)
+    scores = with_intervals(scores_of(list(registry.home.values()), registry.split), here)
     measures = scores.measures(here)
     odd = odd_measures(measures)
     cards = [_card(registry, one, scores, looks, curves.get(one.id, ()), odd.get(one.name, "")) for one in here]
@@ -260,11 +265,22 @@ def _card(
     registry: ExpertRegistry, expert: ExpertCard, scores: PictureScores, looks: Looks, curve: Sequence[float], odd: str
 ) -> Mapping[str, Any]:
     is_certified = expert.id in registry.certified
-    card = card_of(expert, registry.domains.get(expert.domain), scores, looks, curve, is_certified, odd=odd)
+    domain, instead = registry.domains.get(expert.domain), measured_on(registry, expert)
+    card = card_of(expert, domain, scores, looks, curve, is_certified, odd=odd, instead=instead)
     names = [[name, "going"] for name in registry.aliases.get(expert.name, ())]
     tags = [[f"#{tag}", ""] for tag in expert.tags[:3]]
-    unit = "perplexity ↓" if registry.split == "test" else f"perplexity ({registry.split}) ↓"
+    unit = card["unit"]
+    if registry.split != "test":
+        unit = unit.replace("perplexity ↓", f"perplexity ({registry.split}) ↓")
     return card | {"badges": [*names, *card["badges"], *tags], "unit": unit}
+
+
+def measured_on(registry: ExpertRegistry, expert: ExpertCard) -> str:
+    """What a card says of an expert without an in-domain score."""
+    scored = registry.scored.get(expert.name, {})
+    if registry.split in scored:
+        return f"scored on {pluralize(scored[registry.split], 'domain')}"
+    return f"scored {_elsewhere(scored, registry.split)}" if scored else "not scored"
 
 
 def _show_table(registry: ExpertRegistry, here: Sequence[ExpertCard], page: int) -> None:

@@ -36,8 +36,15 @@ from ui.present.text.inference_modes import (
     shown_modes,
     table_rows,
 )
-from ui.present.text.measures import RULE, describe_measures, describe_missing_scores
-from ui.studio.job_views.pending_jobs import empty_until_scored
+from ui.present.text.measures import (
+    RULE,
+    describe_left_out,
+    describe_measures,
+    describe_missing_scores,
+    describe_unrouted,
+    describe_without,
+)
+from ui.studio.job_views.pending_jobs import empty_until_scored, offer_scoring
 from ui.studio.mixtures.gate_form import choose_evidence
 from ui.studio.mixtures.mixture_controls import saved_request
 from ui.widgets.address import choose_number
@@ -45,8 +52,10 @@ from ui.widgets.background import ask_scores
 from ui.widgets.charts_and_tables import offer_csv, show_chart
 from ui.widgets.elements.components import show_domain_bars
 from ui.widgets.notices import explain_problems
+from workbench.analysis.missing_scores import evaluations_of
 from workbench.answers.cards import MixtureCard
 from workbench.formatting.number_format import perplexity
+from workbench.kinds.analysis import Evaluate
 from workbench.kinds.kind import parse_as
 from workbench.questions.costs import expert_costs
 from workbench.questions.inference_modes import InferenceMode, InferenceModeComparison, InferenceModesRequest
@@ -73,11 +82,13 @@ def show_effect(
         return
     has_one_tokenizer = not compared or _tokenizer(choice) == _tokenizer(compared)
     rows = effect_rows(before.domains if has_one_tokenizer else [], now.domains)
-    st.subheader(plain(effect_title(rows)), anchor=False)
+    st.header(plain(effect_title(rows)), anchor=False)
     line = f"the mixture {compared.model}" if compared else "as saved"
     st.caption(plain(f"Perplexity, lower is better. Bar: as chosen now. Line: {line}."))
     if unlike := _why_unlike(before, now, compared, has_one_tokenizer):
         st.warning(plain(unlike))
+    _offer_missing(choice.model, split, now)
+    _offer_distances(choice.model, split, now.unrouted, "effect")
     show_domain_bars(bars_of(rows, looks, compared.model if compared else "Saved"), "domain_bars")
     exact = f"Exact, from stored scores of the {split} split, in {moment(now.seconds)}."
     st.caption(plain(f"{describe_effect(rows)} {exact} {describe_measures(now.domains)}"))
@@ -87,6 +98,20 @@ def show_effect(
         _show_cost(mixture, choice)
         st.space("stretch")
         offer_csv(effect_table(rows), "mixture_bars", "mixture_bars_download")
+
+
+def _offer_missing(mixture: str, split: HeldOutSplit, scores: MixedScores) -> None:
+    """Which experts the numbers are without, and the button that scores them; nothing where all are scored."""
+    if why := describe_left_out(scores.domains, split):
+        partial = [row for row in scores.domains if row.without]
+        num_tokens = sum(row.num_tokens * len(row.without) for row in partial)
+        offer_scoring(why, evaluations_of(mixture, split, partial), num_tokens, "effect")
+
+
+def _offer_distances(mixture: str, split: HeldOutSplit, domains: Sequence[str], key: str) -> None:
+    """Which domains the gate cannot weigh yet, and the button that measures what it needs; nothing where it can."""
+    if why := describe_unrouted(domains):
+        offer_scoring(why, [Evaluate(mixture=mixture, split=split)], 0, f"{key}.distances")
 
 
 def _why_unlike(before: MixedScores, now: MixedScores, compared: MixtureRequest | None, has_one_tokenizer: bool) -> str:
@@ -141,6 +166,9 @@ def show_modes(saved: MixtureRequest, split: HeldOutSplit) -> None:
     answer = None if fault else _fetch(saved, split, evidence, blocks)
     if answer is None or _is_empty(answer, saved.model, split, "modes"):
         return
+    if without := describe_without(answer.without, split):
+        st.caption(plain(without))
+    _offer_distances(saved.model, split, answer.unrouted, "modes")
     modes = shown_modes(answer)
     rows = [_row(_link(row.domain), row.by_mode(), modes) for row in answer.domains]
     st.table([*rows, *(_row(plain(mean.title), mean.by_mode, modes) for mean in means(answer))])
@@ -156,6 +184,8 @@ def show_oracle_gap(saved: MixtureRequest, split: HeldOutSplit) -> None:
     """How far the mixture is from the best choice of one expert for each block."""
     answer = _fetch(saved, split, "prefix")
     if answer is not None and not _is_empty(answer, saved.model, split, "oracle"):
+        if without := describe_without(answer.without, split):
+            st.caption(plain(without))
         show_chart(oracle_gap(answer.domains, read_looks().among(saved.active or ())), "oracle_gap")
         st.caption(plain(f"The oracle is {ORACLE}. It cannot be used in practice: it sees the text before it chooses."))
 

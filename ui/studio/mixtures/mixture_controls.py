@@ -32,7 +32,7 @@ def saved_request(mixture: MixtureCard) -> MixtureRequest:
 
 def choose(mixture: MixtureCard, looks: Looks) -> MixtureRequest:
     """Draws the controls; the request that they stand for now."""
-    st.subheader("Experts and their weights", anchor=False)
+    st.header("Experts and their weights", anchor=False)
     _recall_changes(mixture)
     shown = _members_to_draw(mixture)
     controls = [

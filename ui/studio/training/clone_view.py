@@ -16,6 +16,7 @@ from ui.present.forms.form_choices import free_name
 from ui.present.forms.questions import Offers, QuestionForm, questions_of
 from ui.present.pages import JOBS, TRAIN
 from ui.present.text.formatting import listed, plain
+from ui.studio.job_views.job_line import show_outcome
 from ui.widgets.job_form import show_job_form
 from ui.widgets.notices import explain_problems
 from workbench.answers.cards import JobCard
@@ -122,4 +123,4 @@ def show_origin(clone: Clone) -> None:
 
 def show_plain_form(clone: Clone) -> None:
     """The form of a kind that has none on the page Train: all its fields."""
-    show_job_form(clone.kind, clone.offers, "Submit it", command=command_of(clone.kind))
+    show_job_form(clone.kind, clone.offers, "Submit it", command=command_of(clone.kind), show_outcome=show_outcome)

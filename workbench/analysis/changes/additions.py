@@ -118,15 +118,11 @@ def changes(
     """Each scored domain's perplexity under the mixture without the expert and with it, on the same tokens."""
     row = expert_row(session, expert)
     before, after = _two_plans(session, storage, mixture_row(session, mixture), row)
-    sets = [
-        scored_domains(session, one, split, block_size=block_size, max_tokens=max_tokens) for one in (before, after)
-    ]
+    scored = scored_domains(session, after, split, block_size=block_size, max_tokens=max_tokens)
     own, rows = domains_of(row), []
-    for domain, evaluations in sets[1].items():
-        values = [
-            mixed_perplexity(session, storage, one, scored[domain])
-            for one, scored in zip((before, after), sets, strict=True)
-        ]
+    for domain, evaluations in scored.items():
+        of_others = [one for one in evaluations if one.expert_id != row.id]  # of the same tokens
+        values = [mixed_perplexity(session, storage, *both) for both in ((before, of_others), (after, evaluations))]
         rows.append(MeasuredChange(domain, evaluations[0].num_tokens, values[0], values[1], domain in own))
     return rows
 
