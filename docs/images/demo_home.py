@@ -69,6 +69,7 @@ COMMANDS = (
     "evaluate removal smol --blocks 5",
     "alias set law@production smol/licences",
     "view save code /experts?experts.search=python",
+    "alias set demo@production smol",  # pages open on the mixture that has an alias
 )
 COMPARED = (
     ("def read(path):", "a"),

@@ -56,6 +56,7 @@ def picture_names() -> list[str]:
 
 
 def _overview(page: Page) -> None:
+    expect(page.locator(".st-key-opening .tv-token").first).to_be_attached()
     expect(page.locator(".st-key-picture").get_by_text("smol/python").first).to_be_attached()
     expect(page.get_by_text("step ").first).to_be_visible()
     expect(page.get_by_text("The stored scores are being mixed.")).to_have_count(0)
@@ -63,6 +64,8 @@ def _overview(page: Page) -> None:
 
 def _map(page: Page) -> None:
     expect(page.locator(".js-plotly-plot .gl-canvas").first).to_be_visible()
+    page.get_by_role("radio", name="Clusters", exact=True).click()
+    expect(page.get_by_text("Map by cluster").first).to_be_visible()
 
 
 def _curves(page: Page) -> None:
@@ -98,6 +101,11 @@ def _playground(page: Page) -> None:
     page.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 0)")
 
 
+def _certificate(page: Page) -> None:
+    page.get_by_test_id("stMain").get_by_text("Additions", exact=True).first.click()
+    expect(page.locator("[data-testid=stMain] img[src^='data:image/svg+xml']")).to_be_visible()
+
+
 def _checked(page: Page) -> None:
     expect(page.get_by_role("button", name="Check again")).to_be_visible()
 
@@ -116,9 +124,10 @@ PICTURES = (
     Picture("specialization", "specialization", _passage),
     Picture("posteriors", "posteriors", _posterior),
     Picture("playground", "playground?left=smol&right=seed:smol", _playground, has_variants=True),
-    Picture("reports", "reports"),
+    Picture("reports", "reports", _certificate),
     Picture("replications", "replications"),
     Picture("selfcheck", "selfcheck", _checked),
+    Picture("search", "search?q=licences"),
 )
 
 

@@ -82,7 +82,13 @@ def _overview(recorder: Recorder, running: Workbench) -> None:
     _open(recorder, running, "")
     expect(recorder.page.locator(".st-key-picture").get_by_text("smol/python").first).to_be_attached()
     expect(recorder.page.get_by_text("The stored scores are being mixed.")).to_have_count(0)
-    recorder.show("Text of several domains, an expert for each, and the mixture that answers", 5)
+    opening = recorder.page.locator(".st-key-opening")
+    expect(opening.locator(".tv-token").first).to_be_attached()
+    recorder.show("A text that several experts read: who leads at each word, as you write", 4)
+    recorder.click(opening.locator(".tv-switch").filter(has_text="manuals"), "Switch one of them off …", 2)
+    expect(opening.get_by_text("Without smol/")).to_be_visible()
+    opening.get_by_text("Without smol/").scroll_into_view_if_needed()
+    recorder.show("… and the words that become less probable without it are named", 4)
 
 
 def _train(recorder: Recorder, running: Workbench) -> None:
