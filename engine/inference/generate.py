@@ -63,7 +63,7 @@ def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: Models | Mode
 def require_fits(num_tokens: int, models: Models | ModelLimits, num_new: int = 0) -> None:
     """Raises ContextLengthExceededError when a prompt does not fit with so many tokens behind it."""
     if (surplus := num_tokens + num_new - models.max_positions) > 0:
-        of_these = f", {num_new} of them for the answer" if num_new else ""
+        of_these = f", at least {num_new} of them for the answer" if num_new else ""
         problem = f"{_TOO_LONG}: it has {num_tokens} tokens, and {_CONTEXT} {models.max_positions} tokens{of_these}."
         raise ContextLengthExceededError(problem, f"Shorten it by {surplus}.")
 

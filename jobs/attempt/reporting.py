@@ -28,7 +28,7 @@ from engine.events import (
     TrainingFinished,
 )
 from engine.files import new_file
-from workbench.formatting.number_format import nats
+from workbench.formatting.number_format import flops_per_second, nats
 from workbench.schema.job_states import CHECKPOINT, PARENT, PARTS, REQUIREMENTS, SAMPLES
 
 WINDOW_SAMPLES = 120
@@ -312,9 +312,9 @@ def worse_sentence(worse: Mapping[str, tuple[float, float]]) -> str:
 
 
 def sentence(event: Progress | Step) -> str:
-    """A readable line: `step 40 of 300 · loss 5.21 nats/token · 9,800 tokens/s · 0.012 TFLOP/s`."""
+    """A readable line: `step 40 of 300 · loss 5.21 nats/token · 9,800 tokens/s · 12 GFLOP/s`."""
     if isinstance(event, Step):
-        speed = f" · {_flops_per_second(event) / 1e12:.3g} TFLOP/s" if event.num_flops else ""
+        speed = f" · {flops_per_second(_flops_per_second(event))}" if event.num_flops else ""
         loss = "no token to learn" if event.loss is None else f"loss {nats(event.loss)}"
         return f"step {event.step:,} of {event.num_steps:,} · {loss} · {event.tokens_per_second:,.0f} tokens/s{speed}"
     amount = f"{event.done:,.0f}" + (f" of {event.total:,.0f}" if event.total else "")

@@ -110,7 +110,7 @@ def test_ids_are_of_the_vocabulary_and_fit(model: MultiExpertModel, tokenizer: T
             message(model, tokenizer, [0, foreign])
     full = [1] * model.max_positions
     with pytest.raises(
-        ContextLengthExceededError, match=f"length is {model.max_positions} tokens, 1 of them for the answer"
+        ContextLengthExceededError, match=f"length is {model.max_positions} tokens, at least 1 of them for the answer"
     ):
         message(model, tokenizer, full)
     assert len(echo(model, tokenizer, full).tokens) == model.max_positions

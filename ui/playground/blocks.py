@@ -92,14 +92,14 @@ class PlaygroundBlocks(gr.Blocks):
             with acting_as(_sender(options.get("request"))):
                 return await super().process_api(block_fn, *arguments, **options)
         except gr.Error as error:
-            message = str(error.message)
+            title, message = "Not done", str(error.message)
         except Problem as problem:
-            message = problem_text(problem)
+            title, message = "Not done", problem_text(problem)
         except Exception:
             log.exception("An event of the playground failed.")
-            message = "The server raised an unexpected error. See its log."
+            title, message = "Error", "The server raised an unexpected error. See its log."
         is_for_programs = getattr(block_fn, "api_name", None) in ENDPOINTS
-        raise gr.Error(message if is_for_programs else html.escape(message), print_exception=False)
+        raise gr.Error(message if is_for_programs else html.escape(message), title=title, print_exception=False)
 
     async def preprocess_data(self, *arguments: Any, **options: Any) -> Any:
         """The inputs of an event, as Gradio reads them; a browser may have sent anything."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from engine.events import BACKBONE
 from ui.present.charts.colours import in_order
-from ui.present.charts.posteriors import leaders
 from ui.present.text.mode_gates import Gates, means, num_blocks, rows_inside
+from ui.present.text.posteriors import leaders
 
 READING = (
     "In every block and for every token, the gate weights of the frozen backbone and the active parts sum to 1. "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -32,7 +31,7 @@ from ui.playground.view import PaneAnswer, problem_html
 from ui.present.charts.colours import read_looks
 from ui.present.forms.settings_in_address import not_used, read_parts
 from ui.present.next_step_text import problem_text
-from workbench.analysis.sample_texts import example
+from workbench.analysis.sample_texts import example, to_word_end
 from workbench.answers.posteriors import StoredAnswer
 from workbench.registry.mixtures import most_useful_first
 from workbench.specs.base import SEED
@@ -205,7 +204,7 @@ class Opening:
         if model in mixtures:
             with suppress(Problem):
                 text = self._state.read(example, get_storage(self._state.settings), model)
-                return re.sub(r"\s+\S*$", "", text[:PROMPT_CHARACTERS]) or FIRST_PROMPT
+                return to_word_end(text, PROMPT_CHARACTERS) or FIRST_PROMPT
         return FIRST_PROMPT
 
 

@@ -20,11 +20,12 @@ from ui.addresses import MOST_LINKED
 from ui.generation.ablation import Without
 from ui.playground.mode_gates import inside_html, table_html
 from ui.present.charts.colours import Looks, chip, in_order
-from ui.present.charts.posteriors import leaders, legend
+from ui.present.charts.posteriors import legend
 from ui.present.charts.token_view import Part, TokenData, TokenPassage, weight_data
 from ui.present.pages import POSTERIORS
 from ui.present.text.formatting import pluralize
 from ui.present.text.mode_gates import rows_inside
+from ui.present.text.posteriors import leaders
 from workbench.answers.posteriors import Manifest, ManifestExpert
 
 ENDINGS = {

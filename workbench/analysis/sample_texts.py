@@ -51,7 +51,7 @@ def example(session: Session, storage: Storage, mixture: str) -> str:
         texts = [document.text.strip() for documents in previews for document in documents]
 
     def beginnings(share: float) -> str:
-        parts = [text[: int(share * length)] for text, length in zip(texts, CHARACTERS, strict=False)]
+        parts = [to_word_end(text, int(share * length)) for text, length in zip(texts, CHARACTERS, strict=False)]
         return "\n\n".join(parts).strip()
 
     return _as_long_as_fits(beginnings, storage, experts)
@@ -68,9 +68,16 @@ def passages(session: Session, storage: Storage, mixture: str, domain: str, spli
     texts = [*([_read(storage, lead)] if lead else []), *(document.text.strip() for document in documents)]
 
     def cut(text: str) -> str:
-        return _as_long_as_fits(lambda share: text[: int(share * len(text))], storage, experts)
+        return _as_long_as_fits(lambda share: to_word_end(text, int(share * PASSAGE_CHARACTERS)), storage, experts)
 
-    return [cut(text[:PASSAGE_CHARACTERS]) for text in texts[:NUM_PASSAGES] if text]
+    return [cut(text) for text in texts[:NUM_PASSAGES] if text]
+
+
+def to_word_end(text: str, length: int) -> str:
+    """At most `length` characters, up to the end of a word; of a text without spaces, exactly as many."""
+    if len(text) <= length or text[length].isspace():
+        return text[:length].rstrip()
+    return re.sub(r"\s+\S*$", "", text[:length])
 
 
 class _Lead(NamedTuple):
@@ -110,6 +117,8 @@ def _read(storage: Storage, lead: _Lead) -> str:
     cuts = [0, *(index for index, id in enumerate(lead.ids) if id == tokenizer.bos_id), len(lead.ids)]
     begin, end = max(pairwise(cuts), key=lambda pair: pair[1] - pair[0])
     text = tokenizer.decode(lead.ids[begin:end].tolist())
+    if end == len(lead.ids):  # the block ends, and mostly within a word
+        text = to_word_end(text, len(text) - 1)
     return text[text.find("\n", 0, len(text) // 2) + 1 :].strip()
 
 

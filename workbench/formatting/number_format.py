@@ -58,6 +58,11 @@ def change(value: float | None, low: float | None = None, high: float | None = N
     return f"{percent(value, signed=True)} [{number(low, 1, signed=True)}, {number(high, 1, signed=True)}]"
 
 
+def flops_per_second(value: float) -> str:
+    """`14.7 GFLOP/s`; from 1,000 of them on `2.5 TFLOP/s`."""
+    return f"{value / 1e9:.3g} GFLOP/s" if value < 9.995e11 else f"{value / 1e12:,.3g} TFLOP/s"
+
+
 def ratio_number(value: float) -> str:
     """`3.64`; `0.998` just below 1, cut and not rounded, since `1.00` would say that it is not below."""
     return number(math.floor(value * 1000) / 1000, 3) if 0.995 <= value < 1.0 else number(value, 2)

@@ -128,9 +128,7 @@ class RemovalRequest(Question[RemovalTable]):
         default_factory=dict, description="By domain, the mixture that was trained without it (the paper's –Domain)."
     )
     evidence: Evidence = "prefix"
-    num_blocks: int = Field(
-        PAPER_BLOCKS, ge=1, description="Dev blocks behind each cached prior, exactly (paper: 100)."
-    )
+    num_blocks: int = Field(PAPER_BLOCKS, ge=1, description="Dev blocks for each cached prior, exactly (paper: 100).")
     split: HeldOutSplit = Field("test", description="Which held-out part; priors are always of dev.")
 
     def answer(self, session: Session, storage: Storage) -> RemovalTable:

@@ -122,7 +122,9 @@ def test_drawing_follows_the_distribution() -> None:
 
 
 def test_a_prompt_longer_than_the_context_is_refused(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
-    with pytest.raises(MixtureError, match=f"length is {model.max_positions} tokens, 1 of them for the answer"):
+    with pytest.raises(
+        MixtureError, match=f"length is {model.max_positions} tokens, at least 1 of them for the answer"
+    ):
         say(model, ["law"], tokenizer, prompt="zq" * 100)
 
 

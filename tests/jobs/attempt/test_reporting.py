@@ -31,7 +31,7 @@ def test_an_update_whose_operations_were_counted_says_how_fast_they_went() -> No
     reporter = Reporter()
     reporter.add(counted)
     taken = reporter.take()
-    assert str(taken.note).endswith("9,800 tokens/s · 0.0147 TFLOP/s")
+    assert str(taken.note).endswith("9,800 tokens/s · 14.7 GFLOP/s")
     assert ("flops_per_second", 40, pytest.approx(6e9 * 9800.4 / 4000)) in taken.metrics
 
 

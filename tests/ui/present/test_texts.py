@@ -220,16 +220,13 @@ def title(kind: str, *, is_log: bool = False, **lines: list[float]) -> str:
             {"law": [4.0, 3.0]},
             f"Loss: 3.00 {UNIT}, 4.00 {UNIT} at step 0; 2 points are too few for a trend",
         ),
-        (
-            {"law": ZIGZAG},
-            f"Loss: 2.60 {UNIT}, no trend over the last 40 updates that the noise would not give (0.12 ± 0.37)",
-        ),
+        ({"law": ZIGZAG}, f"Loss: 2.60 {UNIT}, no clear trend over the last 40 updates (0.12 ± 0.37)"),
         ({"law": FALLS}, f"Loss: 1.60 {UNIT}, falling by 0.64 ± 0.05 over the last 40 updates"),
         ({"law": FALLS[::-1]}, f"Loss: 4.00 {UNIT}, rising by 1.84 ± 0.40 over the last 40 updates"),
         (
             {"law": FALLS, "sea": FALLS[::-1], "sky": ZIGZAG, "new": [4.0, 3.0]},
-            "Loss in the last half of each of 4 lines: falling on 1, rising on 1 (sea), no trend that the noise would "
-            "not give on 1, too few points for a trend on 1",
+            "Loss of 4 curves in their last half: falling on 1, rising on 1 (sea), no clear trend on 1, "
+            "too few points for a trend on 1",
         ),
     ],
 )

@@ -121,7 +121,7 @@ def test_a_new_mixture_has_an_address() -> None:
     ("key", "page", "address", "label"),
     [
         ("posteriors.blocks", "posteriors", {"posterior.view": "All domains"}, "Max blocks"),
-        ("modes.blocks", "mixtures", {}, "Dev blocks behind a cached prior"),
+        ("modes.blocks", "mixtures", {}, "Dev blocks for a cached prior"),
     ],
 )
 def test_a_number_of_blocks_has_an_address(key: str, page: str, address: dict[str, Any], label: str) -> None:

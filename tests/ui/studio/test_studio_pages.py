@@ -36,7 +36,7 @@ FILLED = {
     "overview": "Evaluate|has failed: |Choose a smaller",
     "corpora": "What the experts can learn",
     "clusters": "There is no clustering yet.|Find clusters",
-    "train": "What do you have?|Continue with|No training starts before step 3.",
+    "train": "What do you have?|Choose one domain, or several|No training starts before step 3.",
     "jobs_page": "step 40 of 100",
     "experts": "4 experts",
     "mixtures": "Experts and their weights",

@@ -16,7 +16,6 @@ from ui.present.charts.heatmap import HeatmapScores, in_order_of_homes, speciali
 from ui.present.charts.lineage import describe_lineage, lineage_dot
 from ui.present.charts.posteriors import (
     average_weights,
-    leaders,
     legend,
     posterior_heatmap,
     posterior_lines,
@@ -25,6 +24,7 @@ from ui.present.charts.posteriors import (
 from ui.present.charts.scatters import affinity_scatter
 from ui.present.jobs.throughput import operations
 from ui.present.mixture_effect import bars_of, describe_effect, effect_rows, effect_title
+from ui.present.text.posteriors import leaders
 from ui.present.text.specialization import describe_affinity, verdict
 from ui.studio.job_views import training_charts as forgetting
 from ui.studio.job_views.training_charts import _what_stays, forgetting_picture
@@ -167,8 +167,15 @@ WEIGHTS = [[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]]
 
 
 def test_names_are_no_markup_in_the_legend_of_leaders() -> None:
-    assert leaders(WEIGHTS) == [0, 0, 1]
     assert "<img" not in legend([EVIL], [0], LOOKS)
+
+
+def test_equal_weights_leave_the_lead_where_it_is() -> None:
+    assert leaders(WEIGHTS) == [0, 0, 1]
+    assert leaders([[0.5, 0.5], [0.2, 0.8], [0.5, 0.5], [0.8, 0.2]]) == [1, 1, 1, 0]
+    assert leaders([[0.4, 0.4, 0.2], [0.3, 0.3, 0.4], [0.35, 0.35, 0.3]]) == [2, 2, 0]
+    assert leaders([[0.5, 0.5 + 1e-9]]) == [0]
+    assert leaders([]) == []
 
 
 def test_the_trajectory_names_who_led_and_how_often_it_changed() -> None:

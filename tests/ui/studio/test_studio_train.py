@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Generator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -142,9 +143,14 @@ def test_a_click_parses_its_spec_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen[: seen.index("stored")] == ["train-joint"]
 
 
-def test_the_newest_training_domain_is_chosen_and_novel_ones_are_marked() -> None:
+@pytest.mark.parametrize(("trained", "chosen"), [((), []), (("code", "prose"), [HOSTILE]), (("code",), [])])
+def test_the_only_domain_without_an_expert_is_chosen_and_novel_ones_are_marked(
+    trained: tuple[str, ...], chosen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experts = [SimpleNamespace(domains=[name]) for name in trained]
+    monkeypatch.setattr("ui.studio.training.want_view.list_experts", lambda _: experts)
     app = open_page("train")
-    assert app.session_state["train.domains.text"] == [HOSTILE]
+    assert app.session_state["train.domains.text"] == chosen
     options = named(app.get("button_group"), "Domains").options
     assert "poems (novel)" in [option.replace("\\", "") for option in options]
 

@@ -34,7 +34,7 @@ from workbench.questions.removal import DomainRemoval
 PERPLEXITY = "perplexity per token"
 _FIT = (
     "Trends: a least-squares line against {against} through the last half of the points, with its standard error; "
-    f"one that noise gives in more than {1 - LEVEL:.0%} of cases is none."
+    f"it is clear where noise alone gives one in less than {1 - LEVEL:.0%} of cases."
 )
 _Lines = Mapping[str, list[MetricPoint]]
 
@@ -170,12 +170,12 @@ def _curve_title(lines: _Lines, kind: str, is_log: bool) -> str:
     counts = [
         f"falling on {len(falling)}" if falling else "",
         f"rising on {len(rising)} ({listed(rising, 2)})" if rising else "",
-        f"no trend that the noise would not give on {unclear}" if unclear else "",
+        f"no clear trend on {unclear}" if unclear else "",
         f"too few points for a trend on {short}" if short and trends else "",
     ]
     if not trends:
-        return f"{kind} on {len(lines)} lines"
-    return f"{kind} in the last half of each of {len(lines)} lines: {', '.join(filter(None, counts))}"
+        return f"{kind} of {len(lines)} curves"
+    return f"{kind} of {len(lines)} curves in their last half: {', '.join(filter(None, counts))}"
 
 
 def _describe_end(line: Sequence[MetricPoint], is_log: bool) -> str:
@@ -186,7 +186,7 @@ def _describe_end(line: Sequence[MetricPoint], is_log: bool) -> str:
         return f"{end}, {nats(line[0].value)} at step {line[0].step:,}; {len(line)} points are too few for a trend"
     span = f"over the last {trend.last - trend.first:,.0f} updates"
     if not trend.is_clear:
-        return f"{end}, no trend {span} that the noise would not give ({with_error(trend.change, trend.error)})"
+        return f"{end}, no clear trend {span} ({with_error(trend.change, trend.error)})"
     verb = "falling" if trend.change < 0 else "rising"
     return f"{end}, {verb} by {with_error(abs(trend.change), trend.error)} {span}"
 

@@ -10,7 +10,7 @@ from typing import Any
 from ui.present.charts.colours import Looks, with_mark
 from ui.present.charts.heatmap import add_frames, add_targets, frame, new_heatmap
 from ui.present.text.formatting import pluralize
-from ui.present.text.posteriors import stability_text
+from ui.present.text.posteriors import Weights, leaders, stability_text
 from workbench.formatting.chart_template import (
     CaptionedChart,
     baseline,
@@ -81,14 +81,14 @@ def _frame_homes(figure: Any, answer: PosteriorMap, domains: Sequence[str], look
 
 
 def _describe_map(answer: PosteriorMap, rows: Sequence[DomainPosterior]) -> str:
-    leaders = [
+    largest = [
         f"{row.domain}: {answer.experts[row.posterior.index(share)]} {weight(share)}"
         for row in rows[:8]
         for share in [max(row.posterior)]
     ]
     more = f"; {len(rows) - 8} more are in the table" if len(rows) > 8 else ""
     frames = " A frame marks a domain's own expert." if any(row.domain in answer.homes for row in rows) else ""
-    return f"Heatmap of domains (rows) by experts (columns). Largest share of each: {'; '.join(leaders)}{more}.{frames}"
+    return f"Heatmap of domains (rows) by experts (columns). Largest share of each: {'; '.join(largest)}{more}.{frames}"
 
 
 def posterior_paths(answer: PosteriorMap, rows: Sequence[DomainPosterior], kind: str, looks: Looks) -> CaptionedChart:
@@ -160,9 +160,6 @@ def _steps(answer: PosteriorMap, rows: Sequence[DomainPosterior]) -> list[dict[s
     ]
 
 
-Weights = Sequence[Sequence[float]]
-
-
 def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[str], looks: Looks) -> CaptionedChart:
     """The weight of each expert at every token."""
     figure = new_figure("token (position in the text)", "weight of the expert (0 to 1)")
@@ -200,11 +197,6 @@ def average_weights(weights: Weights, experts: Sequence[str], looks: Looks) -> C
     first = order[0]
     title = f"{experts[first]} has the largest mean weight over the text, {weight(means[first])}"
     return CaptionedChart(figure, title, f"Bar chart of mean weights: {words}.", table)
-
-
-def leaders(weights: Weights) -> list[int]:
-    """The index of the leading expert at every token."""
-    return [max(range(len(row)), key=row.__getitem__) for row in weights]
 
 
 def lead_title(weights: Weights, experts: Sequence[str]) -> str:

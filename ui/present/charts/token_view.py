@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
+from ui.present.text.posteriors import Weights, leaders
 from workbench.formatting.palette import GREY, Look
 
 SAVE, PICTURE, VIEW, CSS = (
@@ -20,7 +21,6 @@ SAVE, PICTURE, VIEW, CSS = (
 DRAW = SAVE + PICTURE + VIEW
 HTML = '<div class="token-view"></div>\n'
 Part = Literal["strip", "legend", "text", "detail"]
-Weights = Sequence[Sequence[float]]  # token × expert
 DRAWN_FROM = 0.005  # nats: a smaller difference has no tint (token_view.js)
 SHOWN = 7  # experts that are drawn one by one; all others are one
 
@@ -86,7 +86,7 @@ def weight_data(
     drawn = [_expert_to_draw(experts[place], looks[place]) for place in kept]
     if rest:
         drawn.append({"name": f"{len(rest)} others", "mark": "+", "colour": GREY, "letters": "#000000"})
-    leading = [max(range(len(row)), key=row.__getitem__) for row in weights]
+    leading = leaders(weights)
     place_of = {place: number for number, place in enumerate(kept)}
 
     def rounded(of: Weights) -> Weights:

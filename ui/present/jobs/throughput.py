@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ui.present.text.formatting import pluralize
+from workbench.formatting.number_format import flops_per_second
 
 if TYPE_CHECKING:
     from workbench.questions.costs import MixtureCosts
-from math import prod
 
 _COUNTED = (
     "Operations are those of the matrix products by the formula of Narayanan et al. (2021), without a second forward "
@@ -28,13 +29,13 @@ def operations(count: float) -> str:
 
 
 def describe_throughput(measured: Mapping[str, Any]) -> str:
-    """`9,800 tokens/s and 0.012 TFLOP/s over 300 updates; an update costs 3.4 GFLOPs.`"""
+    """`9,800 tokens/s and 12 GFLOP/s over 300 updates; an update costs 3.4 GFLOPs.`"""
     speed = f"{measured['tokens_per_second']:,.0f} tokens/s"
     if not measured["flops_per_update"]:
         return f"{speed} over {measured['num_steps']:,} updates."
     update, token = operations(measured["flops_per_update"]), operations(measured["flops_per_token"])
     return (
-        f"{speed} and {measured['flops_per_second'] / 1e12:.3g} TFLOP/s over {measured['num_steps']:,} updates; "
+        f"{speed} and {flops_per_second(measured['flops_per_second'])} over {measured['num_steps']:,} updates; "
         f"an update costs {update}, a token {token}."
     )
 

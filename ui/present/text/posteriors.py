@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.config import Evidence
@@ -15,6 +15,7 @@ from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.questions.calibration import NewMixture
 from workbench.questions.posteriors import DomainPosterior, PosteriorMap
 
+Weights = Sequence[Sequence[float]]  # token × expert
 _ESTIMATES = {
     "updating": "by the updating method (newest block {newest_weight:.0%})",
     "mean": "as the mean of the blocks' posteriors",
@@ -149,3 +150,22 @@ def describe_inner_gates(mixture: MixtureCard) -> str:
     if len(mixture.members) == 1:
         return f"One model: inside {inside[0]} {gates}. As it is the only expert, there is no posterior."
     return f"This mixture's gate weighs whole models. Inside {listed(inside)} {gates}: that is not changed here."
+
+
+_EQUAL = 1e-6  # weights that differ by rounding
+
+
+def leaders(weights: Weights) -> list[int]:
+    """The index of the leading expert at every token.
+
+    Among equal ones it is that of the token before; where a text begins so, as under a uniform prior, the next to lead.
+    """
+    places: list[int] = []
+    num_tied = 0  # tokens at the beginning
+    for row in weights:
+        tied = [place for place, value in enumerate(row) if max(row) - value <= _EQUAL]
+        if not places and len(tied) > 1:
+            num_tied += 1
+        else:
+            places.append(places[-1] if places and places[-1] in tied else tied[0])
+    return places[:1] * num_tied + places if places else [0] * num_tied

@@ -16,6 +16,7 @@ from ui.studio.job_views.pending_jobs import empty_until_trained
 from ui.studio.mixtures.effect_view import show_effect, show_modes
 from ui.studio.mixtures.mixture_controls import choose, saved_request, set_weights
 from ui.studio.mixtures.mixture_edit import (
+    is_calibrating,
     offer_saving,
     show_calibration,
     show_deletion,
@@ -149,7 +150,8 @@ def _show_mixtures(cards: Mapping[str, MixtureCard]) -> None:
     if len(saved.active or ()) == 1:
         st.caption(SINGLE_EXPERT)
     else:
-        title = "Next: calibrate the evidence" if describe_calibration(mixture) else "Calibrate the evidence"
+        is_next = describe_calibration(mixture) and not is_calibrating(mixture)
+        title = "Next: calibrate the evidence" if is_next else "Calibrate the evidence"
         with st.container(border=True, key="calibration"):
             st.header(title, anchor=False)
             show_calibration(mixture, saved)

@@ -155,7 +155,7 @@ def show_first_visit(have: Contents) -> None:
     with left, st.container(border=True, key="first_steps"):
         holdings = have.holdings()
         st.header(plain(first_visit_title(holdings)), anchor=False)
-        st.caption("Text becomes domains, domains become experts. The demos download nothing.")
+        st.caption("Text becomes domains, domains become experts.")
         if not have.unfinished and not have.experts:
             _offer_start()
         for number, step in enumerate(first_steps(holdings, [domain.name for domain in have.domains], have.over), 1):

@@ -94,17 +94,23 @@ def how_to_score(mixture: str | None, split: HeldOutSplit) -> str:
     return f"Choose Evaluation on the page Train, or run `{evaluate_command(mixture or 'MIXTURE', split)}`."
 
 
+def say_coming(kind: str, why: str, mixture: str) -> None:
+    """That the unfinished job of a kind and a mixture will end an empty state; its progress stands elsewhere."""
+    _live(kind, why, mixture, has_progress=False)
+
+
 @st.fragment(run_every=_LOOK_AGAIN)
-def _live(kind: str, why: str, mixture: str | None) -> None:
+def _live(kind: str, why: str, mixture: str | None, *, has_progress: bool = True) -> None:
     with explain_problems():
         jobs = unfinished_jobs()
         job = coming(jobs, kind, mixture)
         if job is None:
             st.rerun()
-        with st.container(border=True):
+        with st.container(border=has_progress):
             st.markdown(f"**{plain(why)}**  \n{plain('It is on its way: ' + describe_coming_job(job, jobs))}")
-            show_line(job)
-            st.page_link(JOBS.script, label="See the jobs", icon=JOBS.icon)
+            if has_progress:
+                show_line(job)
+                st.page_link(JOBS.script, label="See the jobs", icon=JOBS.icon)
 
 
 _SHOWN = 6  # jobs at work

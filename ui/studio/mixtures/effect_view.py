@@ -155,7 +155,7 @@ def show_modes(saved: MixtureRequest, split: HeldOutSplit) -> None:
     left, right = st.columns([3, 1], vertical_alignment="bottom")
     evidence = choose_evidence(left, "modes.evidence", saved.gate)
     blocks, fault = choose_number(
-        "Dev blocks behind a cached prior",
+        "Dev blocks for a cached prior",
         key="modes.blocks",
         usual=PAPER_BLOCKS,
         lowest=1,

@@ -24,7 +24,7 @@ from ui.present.text.posteriors import (
     how_to_read,
     setting_text,
 )
-from ui.studio.job_views.pending_jobs import empty_until, unfinished_jobs
+from ui.studio.job_views.pending_jobs import say_coming, unfinished_jobs
 from ui.studio.mixtures.gate_form import draw_gate
 from ui.studio.mixtures.mixture_controls import base_of, is_at_fault, reset, saved_request
 from ui.studio.shared.use_it import show_aliases, show_job_popover, show_use
@@ -54,12 +54,16 @@ def show_calibration(mixture: MixtureCard, saved: MixtureRequest) -> None:
     if "evidence" not in gate_type(mixture.gate["kind"]).settings:
         st.caption("This gate does not use evidence. Choose a posterior in the gate settings and save it first.")
         return
-    if state := mixture.notes or describe_calibration(mixture):
+    is_coming = is_calibrating(mixture)
+    if state := mixture.notes or ("" if is_coming else describe_calibration(mixture)):
         st.caption(plain(state))
     st.caption(
         "Fits on dev text of the training domains how fast the posterior forgets (decay) and how much it trusts the "
         "evidence (power). Novel and test text are not read."
     )
+    if is_coming:
+        say_coming("evaluate", "A job scores dev text and calibrates this mixture.", mixture.name)
+        return
     key = _shown_key(mixture)
     if st.button("Calibrate", key="calibration.start", icon=":material/tune:"):
         st.session_state[key] = True
@@ -81,15 +85,17 @@ def propose_for(mixture: MixtureCard) -> None:
     st.session_state[_shown_key(mixture)] = True
 
 
+def is_calibrating(mixture: MixtureCard) -> bool:
+    """Whether an unfinished job will calibrate it."""
+    return any(job.spec.get("calibrate") for job in unfinished_jobs() if job.spec.get("mixture") == mixture.name)
+
+
 def _shown_key(mixture: MixtureCard) -> str:
     return f"calibration.{mixture.id}"
 
 
 def _offer_scoring(mixture: MixtureCard, missing: str) -> None:
-    """A button for the job that scores dev text and calibrates; that job, while it is unfinished."""
-    if any(job.spec.get("calibrate") for job in unfinished_jobs() if job.spec.get("mixture") == mixture.name):
-        empty_until("evaluate", missing, "", mixture=mixture.name, section="calibration")
-        return
+    """A button for the job that scores dev text and calibrates."""
     st.markdown(plain(missing))
     if st.button(
         "Score dev text and calibrate",

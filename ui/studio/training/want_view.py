@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,13 +68,15 @@ def _show_domains(*, is_chat: bool) -> list[str] | None:
     chosen, goes_on = list[str](), False
     if names:
         key = f"{_DOMAINS}.{'chat' if is_chat else 'text'}"
-        st.session_state[key] = [name for name in st.session_state.get(key, _usual(domains)) if name in names]
+        usual = _only_new(domains, trained)
+        st.session_state[key] = [name for name in st.session_state.get(key, usual) if name in names]
         labels = {
             domain.name: plain(f"{domain.name} (novel)" if domain.role == "novel" else domain.name)
             for domain in domains
         }
         chosen = list(st.pills("Domains", names, selection_mode="multi", key=key, format_func=labels.__getitem__))
-        st.caption(plain(_describe_domains([domain for domain in domains if domain.name in chosen])))
+        described = _describe_domains([domain for domain in domains if domain.name in chosen])
+        st.caption(plain(described or "Choose one domain, or several at once."))
         label = plain(f"Continue with {listed(chosen, 3)}" if chosen else "Continue")
         icon = ":material/arrow_forward:"
         goes_on = st.button(label, type="primary", key="train.continue", icon=icon, disabled=not chosen)
@@ -86,10 +88,10 @@ def _show_domains(*, is_chat: bool) -> list[str] | None:
     return chosen if goes_on else None
 
 
-def _usual(domains: Sequence[DomainCard]) -> list[str]:
-    """The newest domain to train on; none where there are only novel ones, which are held back to measure on."""
-    known = [domain for domain in domains if domain.role != "novel"]
-    return [max(known, key=lambda one: one.created_at).name] if known else []
+def _only_new(domains: Sequence[DomainCard], trained: Collection[str]) -> list[str]:
+    """The one domain without an expert that is not held back to measure on; of several, the user chooses."""
+    new = [domain.name for domain in domains if domain.role != "novel" and domain.name not in trained]
+    return new if len(new) == 1 else []
 
 
 def _choose_imported(names: Sequence[str]) -> None:
