@@ -16,7 +16,7 @@ Shapes: E experts, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from engine.config import SamplingConfig
 from engine.errors import ContextLengthExceededError, MixtureError, TokenizerError
-from engine.events import Candidate, Done, Drafting, Echo, Token
+from engine.events import Candidate, Done, Drafting, Echo, GateWeights, Token
 from engine.inference.ensemble import Models
 from engine.inference.mixing import Mixing
 from engine.inference.sampling import StopPhrases, as_shown, candidates_at, make_generator, only_tokens, sample_token
@@ -115,48 +115,78 @@ def generate(
     with reserve(len(ids) + limit):
         mixing.feed(ids)
         pace = DraftPace(drafts) if sampling.speculate else None
-        yield from _continue(mixing, keys, tokenizer, ends, sampling, StopPhrases(stop), limit, pace)
+        text = tokenizer.stream(ids)
+        drawn = _draw_tokens(mixing, tokenizer, sampling, text, limit, pace)
+        yield from write_answer(drawn, keys, text, len(ids), ends, StopPhrases(stop), limit, pace)
 
 
-def _continue(
-    mixing: Mixing,
+class Drawn(NamedTuple):
+    """The next token of an answer: its log-probability, the weights [E] behind it, the gates, the most probable ones.
+
+    `candidates` are as `candidates_at` gives them.
+    """
+
+    token: int
+    logprob: float
+    weights: Sequence[float]
+    gates: Mapping[str, GateWeights]
+    candidates: Sequence[Candidate]
+
+
+def write_answer(
+    drawn: Iterator[Drawn],
     keys: Sequence[str],
-    tokenizer: Tokenizer,
+    text: TextStream,
+    num_prompt: int,
     stop_ids: Collection[int],
-    sampling: SamplingConfig,
     phrases: StopPhrases,
     limit: int,
-    pace: DraftPace | None,
+    pace: DraftPace | None = None,
 ) -> Iterator[Token | Done]:
-    generator, text, num_prompt = make_generator(sampling.seed), tokenizer.stream(mixing.ids), len(mixing.ids)
+    """The answer that tokens make, up to the end of a document, a stop phrase or `limit` tokens.
+
+    Each is drawn once the one before is written, while `text` still ends with that one.
+    """
+    for number, one in enumerate(islice(drawn, limit)):
+        if one.token in stop_ids:
+            yield Done("stop", num_prompt, number, phrases.rest(text.rest()), pace.drafting() if pace else None)
+            return
+        shown = phrases.push(text.push(one.token))
+        candidates = as_shown(one.candidates, Candidate(one.token, shown, one.logprob))
+        yield Token(one.token, shown, one.logprob, dict(zip(keys, one.weights, strict=True)), one.gates, candidates)
+        if phrases.matched:
+            yield Done("phrase", num_prompt, number + 1, drafting=pace.drafting() if pace else None)
+            return
+    yield Done("length", num_prompt, limit, phrases.rest(text.rest()), pace.drafting() if pace else None)
+
+
+def _draw_tokens(
+    mixing: Mixing,
+    tokenizer: Tokenizer,
+    sampling: SamplingConfig,
+    text: TextStream,
+    limit: int,
+    pace: DraftPace | None,
+) -> Iterator[Drawn]:
+    generator, num_prompt = make_generator(sampling.seed), len(mixing.ids)
 
     def draw(logprobs_V: Tensor, noise: torch.Generator, text: Sequence[int]) -> int:
         possible_V = only_tokens(logprobs_V, tokenizer.unused_rows(len(logprobs_V)))
         return sample_token(possible_V, sampling, noise, text, num_prompt)
 
-    for number in range(limit):
+    for num_left in range(limit - 1, -1, -1):
         weights_E, logprobs_V = mixing.distribution()
         token = draw(logprobs_V, generator, mixing.ids)
-        if token in stop_ids:
-            yield Done("stop", num_prompt, number, phrases.rest(text.rest()), pace.drafting() if pace else None)
-            return
         candidates = candidates_at(logprobs_V, sampling.num_candidates, tokenizer, text)
-        shown, logprob = phrases.push(text.push(token)), float(logprobs_V[token])
-        weights = dict(zip(keys, weights_E.tolist(), strict=True))
-        candidates = as_shown(candidates, Candidate(token, shown, logprob))
-        yield Token(token, shown, logprob, weights, mixing.gates(weights_E), candidates)
-        if phrases.matched:
-            yield Done("phrase", num_prompt, number + 1, drafting=pace.drafting() if pace else None)
-            return
-        if number + 1 == limit:
+        yield Drawn(token, float(logprobs_V[token]), weights_E.tolist(), mixing.gates(weights_E), candidates)
+        if not num_left:
             break
         if pace is None or pace.judge(token):
             mixing.feed([token])
-        elif guesses := _draft(mixing, pace, weights_E, token, limit - number - 2, draw, generator):
+        elif guesses := _draft(mixing, pace, weights_E, token, num_left - 1, draw, generator):
             mixing.feed_with(token, guesses)
         else:
             mixing.feed([token])
-    yield Done("length", num_prompt, limit, phrases.rest(text.rest()), pace.drafting() if pace else None)
 
 
 def _draft(
