@@ -11,6 +11,7 @@ UiError
 ├── RateLimitExceededError   more generations than the server lets wait (retry_after)
 ├── AnswerTimeoutError       an answer took longer than the server lets one take
 ├── ServiceUnavailableError  the server stops, and takes no more work
+├── ServingEngineError       the vLLM server behind the API server is away, or refuses
 └── JobFailedError           a job that was waited for did not end well
 """
 
@@ -87,6 +88,10 @@ class ServiceUnavailableError(UiError, code="service_unavailable"):
 
     def __init__(self) -> None:
         super().__init__("The server is shutting down.", "Retry after it has restarted.")
+
+
+class ServingEngineError(UiError, code="serving_engine"):
+    """The vLLM server behind the API server is away, is silent for too long, or refuses a request."""
 
 
 class JobFailedError(UiError, code="job_failed"):

@@ -163,6 +163,17 @@ class Settings(BaseSettings):
         description="Bytes of memory in the API server for loaded models, clusterings, and the keys and values of "
         "running generations; one model and one generation always fit.",
     )
+    vllm_url: str = Field(
+        "",
+        description="URL of a vLLM server with the mixtures of `serving/vllm_mixtures`, such as "
+        "http://127.0.0.1:8100, which then answers for the seed models that it holds and their adapters; empty: none.",
+    )
+    vllm_mode: Literal["mix", "route"] = Field(
+        "mix",
+        description="How vLLM answers for a mixture: mix, token by token as the API server does; or route, by the one "
+        "expert whose weight behind the prompt is the greatest, faster by the number of experts.",
+    )
+    vllm_seconds: float = _seconds(120.0, "Seconds that a vLLM server may be silent before an answer fails.")
     replay_bytes: int = Field(
         2 << 30,
         ge=0,
@@ -222,6 +233,17 @@ class Settings(BaseSettings):
             if not (_HOST_NAME.fullmatch(name) or _is_ip(name)):
                 raise ValueError(f"must be names or addresses without a scheme, port or “*”; got “{name}”")
         return hosts
+
+    @field_validator("vllm_url")
+    @classmethod
+    def _is_server(cls, url: str) -> str:
+        """Refuses what is no address of a server; credentials would be shown by its errors."""
+        parts = urlsplit(url)
+        named = parts.hostname and (_HOST_NAME.fullmatch(parts.hostname) or _is_ip(parts.hostname))
+        is_plain = parts.scheme in ("http", "https") and named and not parts.username and not parts.query
+        if url and not (is_plain and _has_valid_port(url)):
+            raise ValueError("must be http://NAME:PORT, without credentials")
+        return url
 
     @field_validator("public_url")
     @classmethod

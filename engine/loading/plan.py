@@ -41,6 +41,7 @@ class PlannedExpert:
     base: ArtifactRef
     parts: tuple[str, ...] | None = None  # active parts of an expert with parts; an empty tuple is its backbone
     record: Path | None = None  # of when its files were last verified
+    method: str = ""
 
     @property
     def kept(self) -> ArtifactRef:

@@ -153,7 +153,15 @@ class ModelHost:
 def _make_host(settings: Settings) -> Host:
     from engine.loading.host import Host
 
-    return Host(settings.cache_bytes, settings.device, shares_passes=True)
+    if not settings.vllm_url:
+        return Host(settings.cache_bytes, settings.device, shares_passes=True)
+    from ui.generation.vllm_host import VllmHost
+    from ui.generation.vllm_server import VllmServer
+
+    server = VllmServer(settings.vllm_url, settings.vllm_seconds)
+    routes = settings.vllm_mode == "route"
+    folder = settings.root / "vllm"
+    return VllmHost(server, folder, settings.cache_bytes, settings.device, shares_passes=True, routes=routes)
 
 
 def find_member(members: Mapping[str, str], name: str) -> str:

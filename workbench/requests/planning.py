@@ -146,4 +146,5 @@ def _plan_expert(storage: Storage, member: _PlannedMember, requested: Mapping[st
         storage.kept(expert.base),
         parts if part_names(expert) else None,
         storage.kept(expert.artifact).record,
+        expert.method,
     )

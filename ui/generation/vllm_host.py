@@ -1,0 +1,183 @@
+"""Runs plans on a vLLM server where it can answer them, and on the weights of this process where it cannot.
+
+A mixture of E experts is E requests of one group, whose next token the plug-in in vLLM draws for all of them
+(`serving/vllm_mixtures`). Weights are computed here from what each expert gave each token. Before that the experts read
+the prompt, each in one request, if their predictions of it count as evidence: what they read stays in vLLM's cache.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import torch
+
+from engine.config import SamplingConfig
+from engine.events import Done, Token
+from engine.files import new_folder
+from engine.inference.generate import Drawn, Prompt, encode_prompt, require_fits, require_readable, write_answer
+from engine.inference.sampling import StopPhrases
+from engine.loading.host import Host
+from engine.loading.plan import GenerationPlan, PlannedExpert
+from engine.methods.registry import method_of
+from engine.mixing.base import Stream, mix
+from engine.mixing.gate_type import gate_type
+from engine.models.expert_model import ModelLimits
+from ui.errors import ServingEngineError
+from ui.generation.vllm_server import RowToken, VllmServer
+
+log = logging.getLogger(__name__)
+
+
+class VllmHost(Host):
+    """A host whose plans a vLLM server answers where it holds their seed model, and only adapters of it take part."""
+
+    def __init__(
+        self, server: VllmServer, adapters: Path, *arguments: Any, routes: bool = False, **options: Any
+    ) -> None:
+        """`adapters` is a folder that vLLM reads, too. With `routes` one expert answers for a mixture."""
+        super().__init__(*arguments, **options)
+        self._server, self._adapters, self._routes = server, adapters, routes
+        self._exporting = Lock()
+        self._logged: set[str] = set()  # why plans were answered here
+
+    def stream(
+        self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
+    ) -> Iterator[Token | Done]:
+        """Generates tokens as the base class does; what vLLM cannot answer is answered here, which is logged once."""
+        if why := self._why_here(plan, sampling):
+            if why not in self._logged:
+                self._logged.add(why)
+                log.warning("“%s” is answered by this process and not by vLLM: %s.", plan.model, why)
+            yield from super().stream(plan, prompt, sampling, stop)
+            return
+        tokenizer, limits = self._tokenizer(plan), self._limits(plan)
+        require_readable(prompt, tokenizer, limits, 1)
+        ids, _ = encode_prompt(prompt, tokenizer)
+        require_fits(len(ids), limits, 1)
+        names = [self._name(expert) for expert in plan.experts]
+        stream = self._gate(plan).start()
+        observed = self._read_prompt(plan, stream, names, ids)
+        keys = list(plan.names.values())
+        if self._routes and len(names) > 1:
+            chosen = int(stream.log_weights().argmax())
+            plan, names, observed = plan.of_experts([chosen]), [names[chosen]], []
+            stream = self._gate(plan).start()
+            keys = [keys[chosen]]
+        limit = min(sampling.max_tokens, limits.max_positions - len(ids))
+        ends = frozenset() if sampling.ignore_eos else self._stop_ids(plan, tokenizer)
+        spec = {
+            "gate": asdict(plan.gate),
+            "prior": [expert.weight for expert in plan.experts],
+            "sampling": asdict(sampling),
+            "observed": observed,
+            "evidence_from": plan.evidence_from,
+            "unused": tokenizer.unused_rows(limits.vocab_size),
+        }
+        rows = self._server.stream(_requests(names, ids, limit, sorted(ends), spec))
+        with closing(rows):
+            yield from write_answer(
+                _drawn(stream, rows), keys, tokenizer.stream(ids), len(ids), ends, StopPhrases(stop), limit
+            )
+
+    def _limits(self, plan: GenerationPlan) -> ModelLimits:
+        """Those of the models, and of vLLM, which may have been started for shorter texts."""
+        limits = self._least_limits(plan)
+        most = self._server.models().get(str(plan.base.sha256)) or limits.max_positions
+        return limits if most >= limits.max_positions else replace(limits, max_positions=most)
+
+    def _read_prompt(
+        self, plan: GenerationPlan, stream: Stream, names: Sequence[str], ids: Sequence[int]
+    ) -> list[list[float]]:
+        """Has a gate read the prompt; gives the log-probabilities that it needed for that, token x expert."""
+        stream.begin(ids[0])
+        if len(names) < 2 or len(ids) < 2 or not self._gate(plan).needs_logprobs:
+            return []
+        observed = self._server.read(names, ids)
+        for position, (token, logprobs) in enumerate(zip(ids[1:], observed, strict=True), 1):
+            if position >= plan.evidence_from:
+                stream.observe(torch.tensor(logprobs, dtype=torch.float32), token)
+        return observed
+
+    def _why_here(self, plan: GenerationPlan, sampling: SamplingConfig) -> str:
+        """Why vLLM cannot answer a plan; empty where it can. Raises ServingEngineError when vLLM is away."""
+        methods = {expert.name: method_of(expert.method) for expert in plan.experts}
+        if others := [name for name, method in methods.items() if not (method.is_adapter or method.is_seed)]:
+            return f"{others[0]} is neither an adapter nor a seed model ({methods[others[0]].title})"
+        if len(plan.by_base()) > 1:
+            return "its experts have several seed models"
+        if gate_type(plan.gate.kind).needs_clustering:
+            return "its gate needs a clustering"
+        if sampling.num_candidates:
+            return "vLLM gives the most probable tokens of single experts only"
+        if plan.base.sha256 not in self._server.models():
+            return "vLLM holds another seed model"
+        return ""
+
+    def _name(self, expert: PlannedExpert) -> str:
+        """The name of an expert in vLLM, which is made to load it if it does not know it."""
+        if method_of(expert.method).is_seed:
+            return str(expert.base.sha256)
+        if expert.sha256 not in self._server.models():
+            with self._exporting:
+                if expert.sha256 not in self._server.models():
+                    self._server.load(expert.sha256, self._exported(expert))
+        return expert.sha256
+
+    def _exported(self, expert: PlannedExpert) -> Path:
+        """The folder of the expert as a PEFT adapter, written once."""
+        target = self._adapters / expert.sha256
+        if not target.is_dir():
+            self._adapters.mkdir(parents=True, exist_ok=True)
+            with new_folder(target) as folder:
+                method = method_of(expert.method)
+                method.export_adapter(expert.base, expert.kept, folder, base_model=str(expert.base.sha256))
+        return target
+
+
+def _requests(
+    names: Sequence[str], ids: Sequence[int], limit: int, stop_ids: Sequence[int], spec: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The requests of a group, one for each expert."""
+    group = secrets.token_hex(16)
+    bodies = []
+    for number, name in enumerate(names):
+        row = {"group": group, "row": number, "rows": len(names)} | ({} if number else {"spec": spec})
+        bodies.append(
+            {
+                "model": name,
+                "prompt": list(ids),
+                "max_tokens": limit,
+                "temperature": 0,
+                "stop_token_ids": list(stop_ids),
+                "ignore_eos": True,
+                "logprobs": 0,
+                "return_token_ids": True,
+                "stream": True,
+                "vllm_xargs": {"mixture": json.dumps(row)},
+            }
+        )
+    return bodies
+
+
+def _drawn(stream: Stream, rows: Iterator[Sequence[RowToken]]) -> Iterator[Drawn]:
+    """The tokens of a group, with the weights behind each."""
+    for row in rows:
+        tokens = {one.id for one in row}
+        if len(tokens) > 1:
+            raise ServingEngineError(
+                "vLLM drew different tokens for the experts of a mixture.",
+                "Start it with --scheduler-cls vllm_mixtures.scheduler.MixtureScheduler, and look at its log.",
+            )
+        log_weights_E = stream.log_weights()
+        observed_E = torch.tensor([one.logprob for one in row], dtype=torch.float32)
+        token = row[0].id
+        yield Drawn(token, float(mix(log_weights_E, observed_E)), log_weights_E.exp().tolist(), {}, ())
+        stream.observe(observed_E, token)

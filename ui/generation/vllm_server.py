@@ -1,0 +1,198 @@
+"""A vLLM server that holds seed models and adapters, as its OpenAI API shows it. Its names are hashes of artifacts.
+
+Sources: https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html (`vllm_xargs`, `return_token_ids`,
+`prompt_logprobs`), https://docs.vllm.ai/en/latest/features/lora.html (adapters at run time).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Lock
+from typing import Any
+
+import httpx
+
+from engine.inference.cancellation import CHECK_SECONDS, check_cancelled
+from ui.errors import ServingEngineError
+
+CONNECT_SECONDS, LOAD_SECONDS = 5.0, 120.0
+MOST_CONNECTIONS = 1024  # one for each row
+_START = "Start it again, or start the API server without WORKBENCH_VLLM_URL."
+
+
+@dataclass(frozen=True)
+class RowToken:
+    """The next token of a row, and the log-probability (nats) that the row's own model gave it."""
+
+    id: int
+    logprob: float
+
+
+class VllmServer:
+    """A client of one server. Raises ServingEngineError when it is away, refuses, or stays silent for too long."""
+
+    def __init__(self, url: str, silent_seconds: float, transport: httpx.BaseTransport | None = None) -> None:
+        """`silent_seconds` bounds every wait for the next bytes."""
+        self.url = url.rstrip("/")
+        limits = httpx.Limits(max_connections=MOST_CONNECTIONS, max_keepalive_connections=32)
+        timeout = httpx.Timeout(silent_seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
+        self._http = httpx.Client(
+            base_url=self.url, timeout=timeout, limits=limits, transport=transport, trust_env=False
+        )
+        self._silent_seconds = silent_seconds
+        self._models: dict[str, int] | None = None
+        self._lock = Lock()
+
+    def models(self) -> dict[str, int]:
+        """The names that it answers to, as of the last look, with the most positions of each; 0 of adapters."""
+        with self._lock:
+            if self._models is None:
+                data = self._send("GET", "/v1/models", timeout=CONNECT_SECONDS)
+                self._models = {one["id"]: one.get("max_model_len") or 0 for one in data.get("data", ())}
+            return self._models
+
+    def forget(self) -> None:
+        """Looks again at the next question: it may have been started anew."""
+        self._models = None
+
+    def load(self, name: str, folder: Path) -> None:
+        """Has it load an adapter, which it reads from this folder."""
+        body = {"lora_name": name, "lora_path": str(folder)}
+        self._send("POST", "/v1/load_lora_adapter", json=body, timeout=LOAD_SECONDS)
+        self.models()[name] = 0
+
+    def unload(self, name: str) -> None:
+        """Has it forget an adapter."""
+        self._send("POST", "/v1/unload_lora_adapter", json={"lora_name": name}, timeout=LOAD_SECONDS)
+        self.models().pop(name, None)
+
+    def read(self, names: Sequence[str], ids: Sequence[int]) -> list[list[float]]:
+        """The log-probability (nats) of every token but the first, token x model."""
+        body = {"prompt": list(ids), "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
+        with ThreadPoolExecutor(len(names)) as pool:
+            answers = list(
+                pool.map(lambda name: self._send("POST", "/v1/completions", json={**body, "model": name}), names)
+            )
+        columns = []
+        for answer in answers:
+            rows = answer["choices"][0]["prompt_logprobs"]
+            columns.append([row[str(id)]["logprob"] for id, row in zip(ids[1:], rows[1:], strict=True)])
+        return [list(row) for row in zip(*columns, strict=True)]
+
+    def stream(self, bodies: Sequence[Mapping[str, Any]]) -> Generator[list[RowToken], None, None]:
+        """The next token of each row of a group, row by row; closing this ends all rows.
+
+        Raises CancelledError once nobody waits for the answer.
+        """
+        queues: list[SimpleQueue[RowToken | Exception | None]] = [SimpleQueue() for _ in bodies]
+        responses: list[httpx.Response] = []
+        closed: list[bool] = []
+
+        def follow(number: int) -> None:
+            try:
+                with self._http.stream("POST", "/v1/completions", json=dict(bodies[number])) as response:
+                    responses.append(response)
+                    if closed:
+                        return
+                    _require_success(response)
+                    for token in _tokens(response.iter_lines()):
+                        queues[number].put(token)
+                queues[number].put(None)
+            except Exception as error:  # raised where the tokens are awaited
+                queues[number].put(error)
+
+        pool = ThreadPoolExecutor(len(bodies), thread_name_prefix="vllm")
+        try:
+            for number in range(len(bodies)):
+                pool.submit(follow, number)
+            while True:
+                row = [self._next(queue) for queue in queues]
+                present = [token for token in row if token is not None]
+                if not present:
+                    return
+                if len(present) < len(row):
+                    raise ServingEngineError("vLLM ended some rows of a mixture before the others.", "Ask again.")
+                yield present
+        finally:
+            closed.append(True)
+            for response in responses:
+                response.close()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _next(self, queue: SimpleQueue[RowToken | Exception | None]) -> RowToken | None:
+        while True:
+            check_cancelled()
+            try:
+                item = queue.get(timeout=CHECK_SECONDS)
+            except Empty:
+                continue  # the connection has a bound of its own
+            if isinstance(item, Exception):
+                with self._explaining():
+                    raise item
+            return item
+
+    def _send(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        with self._explaining():
+            response = self._http.request(method, path, **options)
+            _require_success(response)
+            try:
+                data: dict[str, Any] = response.json()
+            except ValueError:
+                data = {}
+            return data
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except ServingEngineError:
+            raise
+        except httpx.ConnectError as error:
+            self.forget()
+            raise ServingEngineError(f"vLLM does not answer at {self.url}.", _START) from error
+        except httpx.TimeoutException as error:
+            raise ServingEngineError(
+                f"vLLM at {self.url} was silent for {self._silent_seconds:g} seconds.", "Ask again, or look at its log."
+            ) from error
+        except httpx.HTTPError as error:
+            self.forget()
+            raise ServingEngineError(
+                f"vLLM at {self.url} broke the connection: {error or type(error).__name__}.", _START
+            ) from error
+
+
+def _require_success(response: httpx.Response) -> None:
+    if response.is_success:
+        return
+    response.read()
+    raise ServingEngineError(f"vLLM refused the request ({response.status_code}): {_message(response.text)}")
+
+
+def _message(text: str) -> str:
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return text.strip()[:300]
+    error = data.get("error", data) if isinstance(data, dict) else data
+    return str(error.get("message", error) if isinstance(error, dict) else error)[:600]
+
+
+def _tokens(lines: Iterator[str]) -> Iterator[RowToken]:
+    """The tokens of a stream of server-sent events."""
+    for line in lines:
+        text = line.removeprefix("data: ")
+        if text == line or text == "[DONE]":
+            continue
+        data = json.loads(text)
+        if "error" in data:
+            raise ServingEngineError(f"vLLM ended the answer: {_message(text)}", "Ask again, or look at its log.")
+        for choice in data["choices"]:
+            logprobs = (choice.get("logprobs") or {}).get("token_logprobs") or ()
+            for id, logprob in zip(choice.get("token_ids") or (), logprobs, strict=True):
+                yield RowToken(id, logprob)
