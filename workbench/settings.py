@@ -173,6 +173,7 @@ class Settings(BaseSettings):
         description="How vLLM answers for a mixture: mix, token by token as the API server does; or route, by the one "
         "expert whose weight behind the prompt is the greatest, faster by the number of experts.",
     )
+    vllm_key: SecretStr = Field(SecretStr(""), description="Key that the vLLM server requires; empty: none.")
     vllm_seconds: float = _seconds(120.0, "Seconds that a vLLM server may be silent before an answer fails.")
     replay_bytes: int = Field(
         2 << 30,

@@ -158,7 +158,7 @@ def _make_host(settings: Settings) -> Host:
     from ui.generation.vllm_host import VllmHost
     from ui.generation.vllm_server import VllmServer
 
-    server = VllmServer(settings.vllm_url, settings.vllm_seconds)
+    server = VllmServer(settings.vllm_url, settings.vllm_seconds, settings.vllm_key.get_secret_value())
     routes = settings.vllm_mode == "route"
     folder = settings.root / "vllm"
     return VllmHost(server, folder, settings.cache_bytes, settings.device, shares_passes=True, routes=routes)

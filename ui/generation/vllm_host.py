@@ -31,7 +31,7 @@ from engine.mixing.base import Stream, mix
 from engine.mixing.gate_type import gate_type
 from engine.models.expert_model import ModelLimits
 from ui.errors import ServingEngineError
-from ui.generation.vllm_server import RowToken, VllmServer
+from ui.generation.vllm_server import ROW, RowToken, VllmServer
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +161,7 @@ def _requests(
                 "logprobs": 0,
                 "return_token_ids": True,
                 "stream": True,
-                "vllm_xargs": {"mixture": json.dumps(row)},
+                "vllm_xargs": {ROW: json.dumps(row)},
             }
         )
     return bodies

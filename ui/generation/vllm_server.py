@@ -22,6 +22,7 @@ from engine.inference.cancellation import CHECK_SECONDS, check_cancelled
 from ui.errors import ServingEngineError
 
 CONNECT_SECONDS, LOAD_SECONDS = 5.0, 120.0
+ROW = "mixture"  # the argument of a request that is a row of a group
 MOST_CONNECTIONS = 1024  # one for each row
 _START = "Start it again, or start the API server without WORKBENCH_VLLM_URL."
 
@@ -37,13 +38,20 @@ class RowToken:
 class VllmServer:
     """A client of one server. Raises ServingEngineError when it is away, refuses, or stays silent for too long."""
 
-    def __init__(self, url: str, silent_seconds: float, transport: httpx.BaseTransport | None = None) -> None:
-        """`silent_seconds` bounds every wait for the next bytes."""
+    def __init__(
+        self, url: str, silent_seconds: float, key: str = "", transport: httpx.BaseTransport | None = None
+    ) -> None:
+        """`silent_seconds` bounds every wait for the next bytes; `key` is what the server requires, if anything."""
         self.url = url.rstrip("/")
         limits = httpx.Limits(max_connections=MOST_CONNECTIONS, max_keepalive_connections=32)
         timeout = httpx.Timeout(silent_seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
         self._http = httpx.Client(
-            base_url=self.url, timeout=timeout, limits=limits, transport=transport, trust_env=False
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=timeout,
+            limits=limits,
+            transport=transport,
+            trust_env=False,
         )
         self._silent_seconds = silent_seconds
         self._models: dict[str, int] | None = None
@@ -54,8 +62,21 @@ class VllmServer:
         with self._lock:
             if self._models is None:
                 data = self._send("GET", "/v1/models", timeout=CONNECT_SECONDS)
-                self._models = {one["id"]: one.get("max_model_len") or 0 for one in data.get("data", ())}
+                models = {one["id"]: one.get("max_model_len") or 0 for one in data.get("data", ())}
+                self._require_plug_in(next(iter(models), ""))
+                self._models = models
             return self._models
+
+    def _require_plug_in(self, model: str) -> None:
+        """Raises ServingEngineError where a row of a mixture would be answered as if it were no row."""
+        body = {"model": model, "prompt": [1], "max_tokens": 1, "vllm_xargs": {ROW: "?"}}
+        with self._explaining():
+            response = self._http.post("/v1/completions", json=body)
+        if response.status_code != 400 or ROW not in response.text:
+            raise ServingEngineError(
+                f"The vLLM server at {self.url} does not know mixtures ({response.status_code}).",
+                "Install serving/vllm_mixtures where it runs: see docs/how_to/serve_on_vllm.md.",
+            )
 
     def forget(self) -> None:
         """Looks again at the next question: it may have been started anew."""

@@ -37,6 +37,7 @@ from workbench.store.private_folder import make_private
 
 if TYPE_CHECKING:
     from jobs.plans.demo import DemoSize
+    from ui.serving.vllm_process import VllmCommand
 
 PROCFILE = Path(__file__).with_name("Procfile")  # a link to the file at the top of the checkout
 LOCK = "up.lock"  # in the home folder
@@ -51,7 +52,16 @@ def run(settings: Settings, *, demo: DemoSize | None = None, browse: bool = True
     with _only_one(settings):
         prepare(settings, demo)
         with _browser(settings, browse and can_browse()):
-            return _serve(settings, output or sys.stdout)
+            return _serve(settings, output or sys.stdout, processes())
+
+
+def serve_api(settings: Settings, vllm: VllmCommand | None, output: IO[str]) -> int:
+    """Runs the API with the playground alone, and a vLLM server that answers for it if one is given."""
+    require_extras("api")
+    require_safe_address(settings)
+    require_free_port(settings.api_port, "WORKBENCH_API_PORT", settings.host)
+    commands = {"api": processes()["api"]} | ({"vllm": f"exec {shlex.join(vllm.words)}"} if vllm else {})
+    return _serve(settings, output, commands, vllm.environment if vllm else {})
 
 
 def check(settings: Settings) -> None:
@@ -200,9 +210,17 @@ def environment(settings: Settings, inherited: Mapping[str, str] = os.environ) -
         **python_environment(inherited),
         "WORKBENCH_HOME": str(settings.root),
         "WORKBENCH_NO_AUTH": str(int(settings.no_auth)),
+        **{f"WORKBENCH_{name.upper()}": value for name, value in _vllm_settings(settings).items()},
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)]),
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def _vllm_settings(settings: Settings) -> dict[str, str]:
+    if not settings.vllm_url:
+        return {}
+    key = settings.vllm_key.get_secret_value()
+    return {"vllm_url": settings.vllm_url, "vllm_key": key, "vllm_mode": settings.vllm_mode}
 
 
 def processes(procfile: Path = PROCFILE) -> dict[str, str]:
@@ -214,16 +232,20 @@ def processes(procfile: Path = PROCFILE) -> dict[str, str]:
     return dict(parse_procfile(procfile.read_text(encoding="utf-8")).processes)
 
 
-def _serve(settings: Settings, output: IO[str]) -> int:
+def _serve(
+    settings: Settings, output: IO[str], commands: Mapping[str, str], more: Mapping[str, str] | None = None
+) -> int:
+    """Runs these processes until one ends; `more` is added to the environment of vLLM."""
     from honcho import manager
 
     # Honcho kills processes that are still running by then; a job may need `cancel_seconds` to save a checkpoint.
     manager.KILL_WAIT = settings.cancel_seconds + EXIT_SECONDS
     servers = manager.Manager(printer(output))
-    for name, command in processes().items():
-        servers.add_process(name, command, env=environment(settings))
+    for name, command in commands.items():
+        servers.add_process(name, command, env=environment(settings) | (dict(more or {}) if name == "vllm" else {}))
     is_over = Event()
-    Thread(target=announce, args=(settings, output, is_over, studio_answers), daemon=True).start()
+    if "studio" in commands:
+        Thread(target=announce, args=(settings, output, is_over, studio_answers), daemon=True).start()
     servers.loop()
     is_over.set()
     return int(servers.returncode or 0)

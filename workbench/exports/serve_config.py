@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 from sqlalchemy.orm import Session
@@ -94,10 +95,15 @@ def serve_config(storage: Storage, mixture: str, experts: Sequence[Expert], fold
     for expert in servable:
         if method_of(expert.method).is_adapter and expert.seed is not None:
             adapters.setdefault(f"{SEED}{expert.seed.name}", []).append(expert)
-    full_models = [
-        expert.name for expert in servable if not method_of(expert.method).is_adapter and expert.name not in adapters
+    full_models = {
+        expert.name: [expert]
+        for expert in servable
+        if not method_of(expert.method).is_adapter and expert.name not in adapters
+    }
+    models = [
+        (name, dtype_of(storage.path(experts[0].base_id)), adapters.get(name, []))
+        for name, experts in {**adapters, **full_models}.items()
     ]
-    models = [(name, adapters.get(name, [])) for name in [*adapters, *full_models]]
     return ServeConfig(
         mixture=mixture,
         servers=[_server(storage, folder, number, len(models), *model) for number, model in enumerate(models)],
@@ -112,7 +118,7 @@ def _why_not(storage: Storage, expert: Expert) -> str:
         return f"is not a plain decoder: it {method.no_decoder_because}"
     if method.is_adapter and expert.seed is None:
         return "is an adapter whose seed model is deleted"
-    if method.is_adapter and _rank(storage, expert) > _RANKS[-1]:
+    if method.is_adapter and not allowed_rank(storage, expert):
         return f"is an adapter of a rank above {_RANKS[-1]}"
     return ""
 
@@ -127,18 +133,29 @@ def _rank(storage: Storage, expert: Expert) -> int:
     return max(ranks)
 
 
+def allowed_rank(storage: Storage, expert: Expert) -> int:
+    """The least rank that vLLM can be started with for an adapter; 0 for an adapter of a greater one."""
+    rank = _rank(storage, expert)
+    return min((one for one in _RANKS if one >= rank), default=0)
+
+
 def _server(
-    storage: Storage, folder: Path, number: int, num_servers: int, model: str, adapters: Sequence[Expert]
+    storage: Storage,
+    folder: Path,
+    number: int,
+    num_servers: int,
+    model: str,
+    dtype: str,
+    adapters: Sequence[Expert],
 ) -> VllmServer:
     port, path = _FIRST_PORT + number, _place(folder, model)
     served = [ServedAdapter(name=adapter.name, folder=_place(folder, adapter.name)) for adapter in adapters]
-    command = ["vllm", "serve", path, "--served-model-name", model, "--port", str(port)]
+    command = ["vllm", "serve", path, "--served-model-name", model, "--port", str(port), "--dtype", dtype]
     if num_servers > 1:
         command += ["--gpu-memory-utilization", f"{_GPU_PERCENT // num_servers / 100:.2f}"]
     if adapters:
-        rank = max(_rank(storage, adapter) for adapter in adapters)
-        allowed = min(one for one in _RANKS if one >= rank)
-        command += ["--enable-lora", "--max-loras", str(len(adapters)), "--max-lora-rank", str(allowed)]
+        rank = max(allowed_rank(storage, adapter) for adapter in adapters)
+        command += ["--enable-lora", "--max-loras", str(len(adapters)), "--max-lora-rank", str(rank)]
         command += ["--lora-modules", *(f"{one.name}={one.folder}" for one in served)]
     return VllmServer(model=model, folder=path, port=port, adapters=served, command=command)
 
@@ -161,3 +178,27 @@ def _script(config: ServeConfig) -> str:
 def _export(expert: str, folder: str, format: str) -> str:
     command = shell_command("expert", "export", expert, folder, "--format", format, "--here")
     return f"[ -d {shlex.quote(folder)} ] || {command}"
+
+
+def dtype_of(folder: Path) -> str:
+    """The precision of a model's weights, in vLLM's words; its own choice would be float16 for float32."""
+    stored = {piece.getdtype_of() for _, piece in _tensors(folder)}
+    return "float32" if "F32" in stored else "bfloat16" if "BF16" in stored else "float16"
+
+
+def linear_maps(folder: Path) -> list[str]:
+    """The names of the linear maps in layers, so that adapters are of them only.
+
+    With an adapter of the output layer vLLM 0.32 cannot give the log-probabilities of prompts: it stops.
+    """
+    names = [name.split(".") for name, piece in _tensors(folder) if len(piece.get_shape()) == 2]
+    return sorted({parts[-2] for parts in names if "layers" in parts and parts[-1] == "weight"})
+
+
+def _tensors(folder: Path) -> Iterator[tuple[str, Any]]:
+    from safetensors import safe_open
+
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="numpy") as file:
+            for name in file.keys():  # noqa: SIM118
+                yield name, file.get_slice(name)

@@ -1,0 +1,60 @@
+"""workbench serve: the API with the playground alone, or with vLLM behind it."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from typing import Annotated, Literal
+
+import typer
+from pydantic import SecretStr
+
+from ui.cli.output import say
+from ui.errors import BadUsageError
+
+Engine = Literal["own", "vllm"]
+Mode = Literal["mix", "route"]
+
+
+def serve(
+    engine: Annotated[
+        Engine, typer.Option(help="own: this server computes; vllm: a vLLM server computes what it can.")
+    ] = "own",
+    python: Annotated[
+        str, typer.Option(help="With vllm: the Python that has vLLM and its plug-in, such as .venv/vllm/bin/python.")
+    ] = "",
+    seed_model: Annotated[
+        str, typer.Option(help="With vllm: the seed model that it holds; left out: the one with the most adapters.")
+    ] = "",
+    url: Annotated[str, typer.Option(help="With vllm: the URL of a server that runs already; starts none.")] = "",
+    port: Annotated[int, typer.Option(help="With vllm: the port of the server that is started.")] = 8100,
+    mode: Annotated[
+        Mode, typer.Option(help="With vllm: mix, token by token; or route, by one expert for each request.")
+    ] = "mix",
+) -> None:
+    """Start the API server with the playground, without studio, worker and scheduler. Ctrl-C stops it."""
+    from ui.addresses import playground_address, public_api_address, require_free_port
+    from ui.serving import up
+    from ui.serving.vllm_process import vllm_command
+    from workbench.registry.database import migrate, reading
+    from workbench.settings import get_settings
+    from workbench.store.storage import get_storage
+
+    settings, command = get_settings(), None
+    if engine == "own" and (url or python or seed_model):
+        raise BadUsageError("These options are of vLLM.", "Add: --engine vllm")
+    migrate(settings)
+    if engine == "vllm":
+        if bool(url) == bool(python):
+            raise BadUsageError("Give either the Python that has vLLM, or the URL of a server.", "See --help.")
+        key = settings.vllm_key.get_secret_value() if url else secrets.token_urlsafe(32)
+        address = url or f"http://127.0.0.1:{port}"
+        changes = {"vllm_url": address, "vllm_key": SecretStr(key), "vllm_mode": mode}
+        settings = type(settings).model_validate({**dict(settings), **changes})
+        if python:
+            require_free_port(port, "--port", "127.0.0.1")
+            with reading(settings) as session:
+                command = vllm_command(session, get_storage(settings), python, port, key, seed_model)
+            say(f"vLLM starts with {command.seed_model}, in a minute or more; requests before that are refused.")
+    say(f"The API listens at {public_api_address(settings)}/v1, the playground at {playground_address(settings)}.")
+    raise typer.Exit(up.serve_api(settings, command, sys.stdout))

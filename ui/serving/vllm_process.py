@@ -1,0 +1,96 @@
+"""The command that starts vLLM with a seed model of the registry, for its adapters and mixtures of them.
+
+The flags are those of vLLM 0.32 (`python -m vllm.entrypoints.openai.api_server`; the builds under other names have no
+working command `vllm`). Adapters are loaded when they are first asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.methods.registry import method_of
+from ui.errors import ServingEngineError
+from workbench.exports.serve_config import allowed_rank, dtype_of, linear_maps
+from workbench.registry.seeds import seed_row
+from workbench.schema.tables import Expert, SeedModel
+from workbench.store.storage import Storage
+
+VERSION = "0.32"
+HOW_TO = "See docs/how_to/serve_on_vllm.md."
+_LEAST_RANK = 16
+_PARTS = """
+import importlib.util as u, json, re
+spec = u.find_spec("vllm")
+file = spec and re.sub("__init__.py$", "_version.py", spec.origin)
+text = open(file, encoding="utf-8").read() if file else ""
+found = re.search(r"^__version__ = version = ['\\"]([^'\\"]+)|^version = ['\\"]([^'\\"]+)", text, re.M)
+version = next(filter(None, found.groups()), "") if found else ""
+missing = [name for name in ("vllm_mixtures", "engine") if not u.find_spec(name)]
+print(json.dumps({"vllm": bool(spec), "version": version, "missing": missing}))
+"""
+
+
+@dataclass(frozen=True)
+class VllmCommand:
+    """The words that start a server, and what its environment has in addition."""
+
+    words: list[str]
+    environment: dict[str, str]
+    seed_model: str
+
+
+def vllm_command(session: Session, storage: Storage, python: str, port: int, key: str, seed_model: str) -> VllmCommand:
+    """The command for a seed model, by default the one with the most adapters.
+
+    Raises NotFoundError, and ServingEngineError where `python` has no vLLM that knows mixtures.
+    """
+    require_vllm(python)
+    seed = seed_row(session, seed_model) if seed_model else _most_adapted(session)
+    folder = storage.path(seed.artifact_id)
+    ranks = [rank for expert in _adapters(session, seed) for rank in [allowed_rank(storage, expert)] if rank]
+    words = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
+    words += ["--served-model-name", seed.artifact.sha256, "--host", "127.0.0.1", "--port", str(port)]
+    words += ["--dtype", dtype_of(folder), "--enable-lora", "--max-loras", str(max(4, len(ranks)))]
+    words += ["--max-lora-rank", str(max([_LEAST_RANK, *ranks])), "--lora-target-modules", *linear_maps(folder)]
+    words += ["--no-async-scheduling", "--scheduler-cls", "vllm_mixtures.scheduler.MixtureScheduler"]
+    environment = {
+        "VLLM_API_KEY": key,
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    return VllmCommand(words, environment, seed.name)
+
+
+def require_vllm(python: str) -> None:
+    """Raises ServingEngineError unless a Python has vLLM of the right version and the plug-in."""
+    try:
+        run = subprocess.run([python, "-c", _PARTS], capture_output=True, text=True, timeout=60, check=True)
+        parts = json.loads(run.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise ServingEngineError(f"“{python}” is no Python that runs: {error}.", HOW_TO) from error
+    if not parts["vllm"]:
+        raise ServingEngineError(f"“{python}” has no vLLM.", HOW_TO)
+    if not parts["version"].startswith(f"{VERSION}."):
+        problem = f"“{python}” has vLLM {parts['version'] or 'of no known version'}; mixtures need {VERSION}."
+        raise ServingEngineError(problem, HOW_TO)
+    if parts["missing"]:
+        raise ServingEngineError(f"“{python}” lacks {' and '.join(parts['missing'])}.", HOW_TO)
+
+
+def _most_adapted(session: Session) -> SeedModel:
+    seeds = list(session.scalars(select(SeedModel)))
+    if not seeds:
+        raise ServingEngineError("There is no seed model to serve.", "Add one: workbench seed add --help")
+    return max(seeds, key=lambda seed: (len(_adapters(session, seed)), seed.created_at))
+
+
+def _adapters(session: Session, seed: SeedModel) -> Sequence[Expert]:
+    experts = session.scalars(select(Expert).where(Expert.base_id == seed.artifact_id))
+    return [expert for expert in experts if method_of(expert.method).is_adapter]
