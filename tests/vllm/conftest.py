@@ -64,6 +64,7 @@ def made_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     small = "--layers 2 --width 128 --heads 4 --ffn-width 128 --max-positions 256 --vocab-size 384"
     steps = "--steps 30 --block-size 32 --sequences-per-domain 4 --evaluate-every 30 --sample-tokens 0"
     for command in (
+        "workbench migrate",
         *(f"workbench corpus add {name} {name}.txt --here" for name in LINES),
         f"workbench seed make tiny --domains law,code,sea {small} --here",
         f"workbench train joint lo --seed-model tiny --domains law,code,sea --method lora {steps} --rank 4 "

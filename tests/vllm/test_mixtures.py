@@ -76,7 +76,7 @@ def own(home: Path) -> ModelHost:
 def host_on(client: VllmServer, *, routes: bool = False) -> ModelHost:
     """A host whose answers come from a vLLM server."""
     settings = get_settings()
-    return ModelHost(settings, VllmHost(client, settings.root / "vllm", settings.cache_bytes, "cpu", routes=routes))
+    return ModelHost(settings, VllmHost(client, settings.cache_bytes, "cpu", routes=routes))
 
 
 def require_same(expected: list[Token | Done], got: list[Token | Done]) -> None:

@@ -160,8 +160,7 @@ def _make_host(settings: Settings) -> Host:
 
     server = VllmServer(settings.vllm_url, settings.vllm_seconds, settings.vllm_key.get_secret_value())
     routes = settings.vllm_mode == "route"
-    folder = settings.root / "vllm"
-    return VllmHost(server, folder, settings.cache_bytes, settings.device, shares_passes=True, routes=routes)
+    return VllmHost(server, settings.cache_bytes, settings.device, shares_passes=True, routes=routes)
 
 
 def find_member(members: Mapping[str, str], name: str) -> str:

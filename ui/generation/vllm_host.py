@@ -29,9 +29,11 @@ from engine.loading.plan import GenerationPlan, PlannedExpert
 from engine.methods.registry import method_of
 from engine.mixing.base import Stream, mix
 from engine.mixing.gate_type import gate_type
+from engine.mixing.gates.fixed import FixedGateConfig
 from engine.models.expert_model import ModelLimits
 from ui.errors import ServingEngineError
 from ui.generation.vllm_server import ROW, RowToken, VllmServer
+from workbench.store.storage import ADAPTERS
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +41,12 @@ log = logging.getLogger(__name__)
 class VllmHost(Host):
     """A host whose plans a vLLM server answers where it holds their seed model, and only adapters of it take part."""
 
-    def __init__(
-        self, server: VllmServer, adapters: Path, *arguments: Any, routes: bool = False, **options: Any
-    ) -> None:
-        """`adapters` is a folder that vLLM reads, too. With `routes` one expert answers for a mixture."""
+    def __init__(self, server: VllmServer, *arguments: Any, routes: bool = False, **options: Any) -> None:
+        """vLLM reads adapters next to the artifacts. With `routes` one expert answers for a mixture."""
         super().__init__(*arguments, **options)
-        self._server, self._adapters, self._routes = server, adapters, routes
-        self._exporting = Lock()
+        self._server, self._routes = server, routes
+        self._loading = Lock()
+        self._loaded: dict[str, Path] = {}  # the artifact of each adapter that vLLM was made to load
         self._logged: set[str] = set()  # why plans were answered here
 
     def stream(
@@ -68,9 +69,8 @@ class VllmHost(Host):
         keys = list(plan.names.values())
         if self._routes and len(names) > 1:
             chosen = int(stream.log_weights().argmax())
-            plan, names, observed = plan.of_experts([chosen]), [names[chosen]], []
-            stream = self._gate(plan).start()
-            keys = [keys[chosen]]
+            plan = replace(plan.of_experts([chosen]), gate=FixedGateConfig(), route=None)
+            keys, names, observed, stream = [keys[chosen]], [names[chosen]], [], self._gate(plan).start()
         limit = min(sampling.max_tokens, limits.max_positions - len(ids))
         ends = frozenset() if sampling.ignore_eos else self._stop_ids(plan, tokenizer)
         spec = {
@@ -98,12 +98,12 @@ class VllmHost(Host):
     ) -> list[list[float]]:
         """Has a gate read the prompt; gives the log-probabilities that it needed for that, token x expert."""
         stream.begin(ids[0])
-        if len(names) < 2 or len(ids) < 2 or not self._gate(plan).needs_logprobs:
-            return []
-        observed = self._server.read(names, ids)
-        for position, (token, logprobs) in enumerate(zip(ids[1:], observed, strict=True), 1):
+        needs_them = self._gate(plan).needs_logprobs
+        observed = self._server.read(names, ids) if needs_them and len(names) > 1 and len(ids) > 1 else []
+        unknown_E = torch.full((len(names),), 0.0 if needs_them else torch.nan)  # the weight of one expert is 1
+        for position, token in enumerate(ids[1:], 1):
             if position >= plan.evidence_from:
-                stream.observe(torch.tensor(logprobs, dtype=torch.float32), token)
+                stream.observe(torch.tensor(observed[position - 1]) if observed else unknown_E, token)
         return observed
 
     def _why_here(self, plan: GenerationPlan, sampling: SamplingConfig) -> str:
@@ -113,7 +113,7 @@ class VllmHost(Host):
             return f"{others[0]} is neither an adapter nor a seed model ({methods[others[0]].title})"
         if len(plan.by_base()) > 1:
             return "its experts have several seed models"
-        if gate_type(plan.gate.kind).needs_clustering:
+        if gate_type(plan.gate.kind).needs_clustering and not self._routes:
             return "its gate needs a clustering"
         if sampling.num_candidates:
             return "vLLM gives the most probable tokens of single experts only"
@@ -125,21 +125,27 @@ class VllmHost(Host):
         """The name of an expert in vLLM, which is made to load it if it does not know it."""
         if method_of(expert.method).is_seed:
             return str(expert.base.sha256)
-        if expert.sha256 not in self._server.models():
-            with self._exporting:
-                if expert.sha256 not in self._server.models():
-                    self._server.load(expert.sha256, self._exported(expert))
+        with self._loading:
+            for name, artifact in list(self._loaded.items()):
+                if not artifact.is_dir():  # deleted
+                    self._server.unload(name)
+                    del self._loaded[name]
+            if expert.sha256 not in self._server.models():
+                self._server.load(expert.sha256, _exported(expert))
+            self._loaded[expert.sha256] = expert.folder
         return expert.sha256
 
-    def _exported(self, expert: PlannedExpert) -> Path:
-        """The folder of the expert as a PEFT adapter, written once."""
-        target = self._adapters / expert.sha256
-        if not target.is_dir():
-            self._adapters.mkdir(parents=True, exist_ok=True)
-            with new_folder(target) as folder:
-                method = method_of(expert.method)
-                method.export_adapter(expert.base, expert.kept, folder, base_model=str(expert.base.sha256))
-        return target
+
+def _exported(expert: PlannedExpert) -> Path:
+    """The folder of the expert as a PEFT adapter, written once."""
+    target = expert.folder.parent / ADAPTERS / expert.folder.name
+    if not target.is_dir():
+        target.parent.mkdir(exist_ok=True)
+        with new_folder(target) as folder:
+            method_of(expert.method).export_adapter(
+                expert.base, expert.kept, folder, base_model=str(expert.base.sha256)
+            )
+    return target
 
 
 def _requests(

@@ -182,7 +182,7 @@ def _export(expert: str, folder: str, format: str) -> str:
 
 def dtype_of(folder: Path) -> str:
     """The precision of a model's weights, in vLLM's words; its own choice would be float16 for float32."""
-    stored = {piece.getdtype_of() for _, piece in _tensors(folder)}
+    stored = {piece.get_dtype() for _, piece in _tensors(folder)}
     return "float32" if "F32" in stored else "bfloat16" if "BF16" in stored else "float16"
 
 

@@ -103,6 +103,7 @@ class Records:
 
 
 OWNER, RECORDS, _TRASH, _VERIFIED = "registry.json", "records", "trash", "verified"  # next to the artifacts
+ADAPTERS = "adapters"  # also there: experts as PEFT adapters, for a server that reads them; gone with their artifacts
 UNREADABLE = "unreadable"  # the owner that a damaged file names: no registry has such an id
 _ID = re.compile(r"[0-9a-f]{32}")
 _ALMOST_NOTHING_BYTES = 1 << 20
@@ -290,10 +291,14 @@ class Storage:
         gone = self.trash.empty(older_than_seconds)
         self.forget_records()
         verified = list((self.folder / _VERIFIED).glob("*"))  # before the ids: an artifact that is new has none here
+        adapters = [path for path in (self.folder / ADAPTERS).glob("*") if _ID.fullmatch(path.name)]
         ids = self.ids()
         for record in verified:
             if record.name not in ids:
                 record.unlink(missing_ok=True)
+        for folder in adapters:
+            if folder.name not in ids:
+                shutil.rmtree(folder, ignore_errors=True)
         return gone
 
     def forget_records(self) -> None:
