@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.vllm import RunningVllm, running_vllm
 from engine.config import SamplingConfig
 from engine.events import Done, Token
-from tests.vllm.conftest import EXPERTS, RunningVllm, running_vllm
+from tests.vllm.conftest import EXPERTS
 from ui.errors import ServingEngineError
 from ui.generation.model_host import ModelHost
 from ui.generation.vllm_host import VllmHost
