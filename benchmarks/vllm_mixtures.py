@@ -137,7 +137,8 @@ def main() -> None:
             own = ModelHost(settings)
 
             def on_vllm(*, routes: bool) -> ModelHost:
-                return ModelHost(settings, VllmHost(server.client(), settings.cache_bytes, "cpu", routes=routes))
+                changed = settings.model_copy(update={"vllm_url": server.url})
+                return ModelHost(changed, VllmHost(server.client(), settings.cache_bytes, "cpu", routes=routes))
 
             runs = {
                 "own": of_host(own, "lo", given.tokens),

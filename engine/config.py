@@ -23,6 +23,7 @@ PAPER_DISTANCE_POWER = 2.0  # of the distance to a cluster, C-BTM Eq. 3; code: 4
 Family = Literal["llama", "gpt2", "opt"]
 Precision = Literal["auto", "fp32", "bf16", "bf16_weights"]
 ServePrecision = Literal["stored", "bf16", "float32"]
+ServeEngine = Literal["own", "vllm", "vllm-route"]  # what computes answers; route: by one expert for each request
 RequestedPrecision = Literal["auto", ServePrecision]  # auto: what this machine computes in quickly
 Targets = Literal["all", "attention", "ffn"]
 Optimizer = Literal["adamw", "adamw_8bit"]

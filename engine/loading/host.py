@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from engine.clusters.artifact import ClusteringCache, FittedClustering
 from engine.clusters.distances import GrowingContext
-from engine.config import SamplingConfig
+from engine.config import SamplingConfig, ServeEngine
 from engine.device import choose_device
 from engine.errors import ChatTemplateError, MixtureError
 from engine.events import Done, Echo, TextReading, Token
@@ -155,6 +155,10 @@ class Host:
         self._separate_because: dict[str, str] = {}  # why, by the base's hash; empty where its streams share passes
         self._folders: dict[ArtifactRef, ModelFolder] = {}
         self._reading = Lock()  # the first read of a base imports transformers, which must not happen in two threads
+
+    def engine_of(self, _plan: GenerationPlan, _num_candidates: int = 0) -> ServeEngine:
+        """What computes the answer of a plan."""
+        return "own"
 
     def stream(
         self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.config import ServePrecision
+from engine.config import ServeEngine, ServePrecision
 from engine.files import ArtifactRef
 from engine.mixing.gate_type import GateConfig, build_gate
 
@@ -60,6 +60,7 @@ class GenerationPlan:
     gate: GateConfig
     route: Route | None = None  # of a cluster gate
     precision: ServePrecision = "stored"  # what its weights are served in
+    engine: ServeEngine = "own"  # what computes the answer
     evidence_from: int = 0  # the token of the prompt where evidence begins: in a conversation the user's first words
 
     @property

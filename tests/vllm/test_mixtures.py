@@ -66,7 +66,8 @@ def cases() -> list[Case]:
 
 
 def answer(host: ModelHost, case: Case) -> list[Token | Done]:
-    return list(host.stream(host.plan(case.request), case.prompt, case.sampling))
+    plan = host.plan(case.request, case.sampling.num_candidates)
+    return list(host.stream(plan, case.prompt, case.sampling))
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def own(home: Path) -> ModelHost:
 
 def host_on(client: VllmServer, *, routes: bool = False) -> ModelHost:
     """A host whose answers come from a vLLM server."""
-    settings = get_settings()
+    settings = get_settings().model_copy(update={"vllm_url": client.url})
     return ModelHost(settings, VllmHost(client, settings.cache_bytes, "cpu", routes=routes))
 
 

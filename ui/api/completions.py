@@ -85,7 +85,7 @@ async def chat(body: ChatRequest, request: Request, state: State) -> ChatComplet
 
 async def _plan(state: AppState, body: Generating, sampling: SamplingConfig) -> tuple[GenerationPlan, SamplingConfig]:
     """The plan of a request and how tokens are drawn, with a seed."""
-    plan = await run_in_threadpool(state.generations.plan, body.to_request(body.model))
+    plan = await run_in_threadpool(state.generations.plan, body.to_request(body.model), sampling.num_candidates)
     if sampling.logit_bias:
         await run_in_threadpool(state.generations.require_readable, plan, [max(sampling.logit_bias)])
     return plan, sampling if sampling.seed is not None else replace(sampling, seed=model_host.new_seed())

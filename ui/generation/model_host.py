@@ -58,15 +58,20 @@ class ModelHost:
         self._lock = Lock()
         self._logged: set[str] = set()  # sentences about the precision
 
-    def plan(self, request: MixtureRequest) -> GenerationPlan:
-        """The plan for answering a request, read in one short transaction."""
+    def plan(self, request: MixtureRequest, num_candidates: int = 0) -> GenerationPlan:
+        """The plan for answering a request, read in one short transaction.
+
+        `num_candidates` are named in the place of each token, which not every engine can.
+        """
         from workbench.registry.database import reading
         from workbench.requests import planning
         from workbench.store.storage import get_storage
 
         with reading(self.settings) as session:
             planned = planning.plan(session, get_storage(self.settings), request)
-        return replace(planned, precision=self._precision_of(planned))
+        engine = self.host.engine_of(planned, num_candidates) if self.settings.vllm_url else "own"
+        precision = self._precision_of(planned) if engine == "own" else "stored"
+        return replace(planned, precision=precision, engine=engine)
 
     def _precision_of(self, plan: GenerationPlan) -> ServePrecision:
         """What the weights of a plan are held in; a choice that was not asked for is logged once."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from engine.config import SamplingConfig
+from engine.config import SamplingConfig, ServeEngine
 from engine.events import Done, Token
 from engine.files import new_folder
 from engine.inference.generate import Drawn, Prompt, encode_prompt, require_fits, require_readable, write_answer
@@ -49,14 +49,19 @@ class VllmHost(Host):
         self._loaded: dict[str, Path] = {}  # the artifact of each adapter that vLLM was made to load
         self._logged: set[str] = set()  # why plans were answered here
 
+    def engine_of(self, plan: GenerationPlan, num_candidates: int = 0) -> ServeEngine:
+        """What computes the answer of a plan; why vLLM cannot is logged once. Raises ServingEngineError."""
+        why = self._why_here(plan, num_candidates)
+        if why and why not in self._logged:
+            self._logged.add(why)
+            log.warning("“%s” is answered by this process and not by vLLM: %s.", plan.model, why)
+        return "own" if why else "vllm-route" if self._routes and len(plan.experts) > 1 else "vllm"
+
     def stream(
         self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Iterator[Token | Done]:
-        """Generates tokens as the base class does; what vLLM cannot answer is answered here, which is logged once."""
-        if why := self._why_here(plan, sampling):
-            if why not in self._logged:
-                self._logged.add(why)
-                log.warning("“%s” is answered by this process and not by vLLM: %s.", plan.model, why)
+        """Generates tokens as the base class does, where the plan says so on vLLM."""
+        if plan.engine == "own":
             yield from super().stream(plan, prompt, sampling, stop)
             return
         tokenizer, limits = self._tokenizer(plan), self._limits(plan)
@@ -67,7 +72,7 @@ class VllmHost(Host):
         stream = self._gate(plan).start()
         observed = self._read_prompt(plan, stream, names, ids)
         keys = list(plan.names.values())
-        if self._routes and len(names) > 1:
+        if plan.engine == "vllm-route" and len(names) > 1:
             chosen = int(stream.log_weights().argmax())
             plan = replace(plan.of_experts([chosen]), gate=FixedGateConfig(), route=None)
             keys, names, observed, stream = [keys[chosen]], [names[chosen]], [], self._gate(plan).start()
@@ -106,7 +111,7 @@ class VllmHost(Host):
                 stream.observe(torch.tensor(observed[position - 1]) if observed else unknown_E, token)
         return observed
 
-    def _why_here(self, plan: GenerationPlan, sampling: SamplingConfig) -> str:
+    def _why_here(self, plan: GenerationPlan, num_candidates: int) -> str:
         """Why vLLM cannot answer a plan; empty where it can. Raises ServingEngineError when vLLM is away."""
         methods = {expert.name: method_of(expert.method) for expert in plan.experts}
         if others := [name for name, method in methods.items() if not (method.is_adapter or method.is_seed)]:
@@ -115,7 +120,7 @@ class VllmHost(Host):
             return "its experts have several seed models"
         if gate_type(plan.gate.kind).needs_clustering and not self._routes:
             return "its gate needs a clustering"
-        if sampling.num_candidates:
+        if num_candidates:
             return "vLLM gives the most probable tokens of single experts only"
         if plan.base.sha256 not in self._server.models():
             return "vLLM holds another seed model"

@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from pydantic import BaseModel, Field
 
-from engine.config import SamplingConfig, ServePrecision
+from engine.config import SamplingConfig, ServeEngine, ServePrecision
 from engine.events import Drafting, GateWeights
 from engine.loading.plan import GenerationPlan
 from engine.mixing.evidence import AnyEvidence, EvidenceRule
@@ -50,6 +50,11 @@ class Manifest(Answer):
         description="What the weights were held in: as they are stored, bf16 in place of float32, or float32 in place "
         "of 16 bits.",
     )
+    engine: ServeEngine = Field(
+        "own",
+        description="What computed it: own, this server; vllm, a vLLM server; or vllm-route, one expert of the mixture "
+        "on a vLLM server, chosen by the prompt.",
+    )
     evidence_from: int = Field(
         0, description="Token of the prompt where evidence begins: in a conversation the first user's first words."
     )
@@ -82,6 +87,7 @@ class Manifest(Answer):
             sampling=None if sampling is None else asdict(sampling),
             versions=_versions(),
             precision=plan.precision,
+            engine="own" if sampling is None else plan.engine,  # texts are read here
             evidence_from=plan.evidence_from,
         )
 

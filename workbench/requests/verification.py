@@ -125,6 +125,7 @@ def changes_since(stored: Manifest, now: Manifest) -> list[str]:
     changed += ["tokenizer"] if stored.tokenizer_sha256 != now.tokenizer_sha256 else []
     changed += ["clustering"] if stored.clustering_sha256 != now.clustering_sha256 else []
     changed += [f"precision {stored.precision}, now {now.precision}"] if stored.precision != now.precision else []
+    changed += [f"engine {stored.engine}, now {now.engine}"] if stored.engine != now.engine else []
     versions = {**stored.versions, **now.versions}
     return changed + [
         f"{name} {stored.versions.get(name, 'unknown')}, now {now.versions.get(name, 'unknown')}"
