@@ -30,6 +30,7 @@ from ui.errors import BadUsageError, UiError
 from ui.present.terminal import harmless
 from ui.serving.browser import can_browse, studio_answers
 from ui.serving.login import login_link
+from ui.serving.processes import SUPERVISOR
 from workbench.access.home_token import needs_token
 from workbench.schema.job_states import ACTIVE
 from workbench.settings import Settings
@@ -60,7 +61,9 @@ def serve_api(settings: Settings, vllm: VllmCommand | None, output: IO[str]) -> 
     require_extras("api")
     require_safe_address(settings)
     require_free_port(settings.api_port, "WORKBENCH_API_PORT", settings.host)
-    commands = {"api": processes()["api"]} | ({"vllm": f"exec {shlex.join(vllm.words)}"} if vllm else {})
+    commands = {"api": processes()["api"]}
+    if vllm:
+        commands["vllm"] = f"exec python -P -m {SUPERVISOR} -- {shlex.join(vllm.words)}"
     return _serve(settings, output, commands, vllm.environment if vllm else {})
 
 
