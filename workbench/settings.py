@@ -371,9 +371,9 @@ def get_settings() -> Settings:
     return read_settings()
 
 
-def read_settings(home: Path | None = None) -> Settings:
-    """The settings as the environment has them, with another home if one is given. Raises BadSettingsError."""
+def read_settings(home: Path | None = None, **others: Any) -> Settings:
+    """The settings as the environment has them, with another home and others if given. Raises BadSettingsError."""
     try:
-        return Settings() if home is None else Settings(home=home)
+        return Settings(**others) if home is None else Settings(home=home, **others)
     except ValidationError as error:
         raise BadSettingsError(error.errors()) from None

@@ -37,7 +37,7 @@ def serve(
     from ui.serving import up
     from ui.serving.vllm_process import vllm_command
     from workbench.registry.database import migrate, reading
-    from workbench.settings import get_settings
+    from workbench.settings import get_settings, read_settings
     from workbench.store.storage import get_storage
 
     settings, command = get_settings(), None
@@ -49,8 +49,7 @@ def serve(
             raise BadUsageError("Give either the Python that has vLLM, or the URL of a server.", "See --help.")
         key = settings.vllm_key.get_secret_value() if url else secrets.token_urlsafe(32)
         address = url or f"http://127.0.0.1:{port}"
-        changes = {"vllm_url": address, "vllm_key": SecretStr(key), "vllm_mode": mode}
-        settings = type(settings).model_validate({**dict(settings), **changes})
+        settings = read_settings(vllm_url=address, vllm_key=SecretStr(key), vllm_mode=mode)
         if python:
             require_free_port(port, "--port", "127.0.0.1")
             with reading(settings) as session:
