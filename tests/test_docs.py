@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 import yaml
 from httpx import Response
+from pydantic import SecretStr
 from starlette.testclient import TestClient
 from typer import Exit, TyperException
 from typer.core import TyperGroup
@@ -343,7 +344,7 @@ def test_every_setting_is_in_the_reference_with_its_sentence() -> None:
     assert re.findall(r"^\| `WORKBENCH_(\w+)` \|", text, re.M) == [name.upper() for name in Settings.model_fields]
     for name, field in Settings.model_fields.items():
         default = field.get_default()
-        shown = default.get_secret_value() if name == "token" else default
+        shown = default.get_secret_value() if isinstance(default, SecretStr) else default
         shown = "empty" if shown in ("", None) else str(shown).lower() if isinstance(shown, bool) else shown
         assert f"| `WORKBENCH_{name.upper()}` | {shown} | {field.description} |" in text
 

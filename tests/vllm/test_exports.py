@@ -25,7 +25,7 @@ PROMPT = "The tenant shall pay the rent on day 12 of"
 LENGTH = 12
 
 
-def test_the_script_starts_a_server_whose_adapters_say_what_ours_say(home: Path, tmp_path: Path) -> None:
+def test_the_script_starts_a_server_whose_adapters_write_what_ours_write(home: Path, tmp_path: Path) -> None:
     written = run_forked("workbench mixture serve-config lo served", tmp_path, environment_of(home), timeout=120)
     assert written[0] == 0, written[1]
     script, port = (tmp_path / "served" / "serve.sh").read_text(), free_port()
@@ -36,9 +36,9 @@ def test_the_script_starts_a_server_whose_adapters_say_what_ours_say(home: Path,
     path = os.pathsep.join([str(PYTHON.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = environment_of(home) | {"PATH": path}
     with running(["sh", str(tmp_path / "serve.sh")], environment, port, tmp_path / "vllm.log") as server:
-        said = {name: _complete(server, name) for name in ("seed:tiny", *EXPERTS)}
-    assert said == {name: _own(name) for name in said}
-    assert len(set(said.values())) == len(said)  # each adapter has an effect
+        outputs = {name: _complete(server, name) for name in ("seed:tiny", *EXPERTS)}
+    assert outputs == {name: _own(name) for name in outputs}
+    assert len(set(outputs.values())) == len(outputs)  # each adapter has an effect
 
 
 def _complete(server: RunningVllm, name: str) -> str:

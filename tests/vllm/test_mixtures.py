@@ -47,22 +47,22 @@ class Case:
 
 def cases() -> list[Case]:
     """Every gate, greedy and sampled, with switches and weights of the request, and prompts of 2 to 60 tokens."""
-    found = []
+    listed = []
     for number, gate in enumerate(GATES):
-        whole = MixtureRequest("lo", gate=gate)
-        found += [
-            Case(whole, PROMPT, replace(GREEDY, repetition_penalty=1.2)),
-            Case(whole, PROMPT[number:], SamplingConfig(max_tokens=12, temperature=0.9, top_p=0.9, seed=number)),
+        all_of_them = MixtureRequest("lo", gate=gate)
+        listed += [
+            Case(all_of_them, PROMPT, replace(GREEDY, repetition_penalty=1.2)),
+            Case(all_of_them, PROMPT[number:], SamplingConfig(max_tokens=12, temperature=0.9, top_p=0.9, seed=number)),
         ]
     weighed = MixtureRequest("lo", weights={"lo/law": 3.0, "lo/sea": 1.0, "lo/code": 0.5})
-    found += [
+    listed += [
         Case(weighed, "T", SamplingConfig(max_tokens=20, temperature=1.0, seed=9, frequency_penalty=0.5)),
         Case(MixtureRequest("lo", active=["lo/sea"]), PROMPT, GREEDY),
         Case(MixtureRequest("lo/law"), PROMPT, SamplingConfig(max_tokens=9, temperature=0.7, seed=1)),
         Case(MixtureRequest("seed:tiny"), PROMPT, GREEDY),
         Case(MixtureRequest("lo", active=["lo/sea", "lo/code"]), PROMPT, replace(GREEDY, logit_bias={70: 5.0})),
     ]
-    return found
+    return listed
 
 
 def answer(host: ModelHost, case: Case) -> list[Token | Done]:
@@ -144,7 +144,7 @@ def test_what_vllm_cannot_answer_is_answered_here_and_says_why(
     assert "vLLM gives the most probable tokens of single experts only" in caplog.text
 
 
-def test_a_group_that_cannot_run_together_fails_alone(own: ModelHost, home: Path, tmp_path: Path) -> None:
+def test_a_group_that_cannot_run_together_fails_and_no_other(own: ModelHost, home: Path, tmp_path: Path) -> None:
     few = ("--max-num-seqs", "2", "--max-num-batched-tokens", "64")
     with running_vllm(home, tmp_path, *few) as server:
         host = host_on(server.client())

@@ -55,7 +55,7 @@ def test_a_server_that_runs_is_taken_with_its_mode(started: list[tuple[Settings,
 
 
 @pytest.mark.usefixtures("home")
-def test_the_own_engine_serves_alone(started: list[tuple[Settings, Mapping[str, str]]]) -> None:
+def test_the_own_engine_serves_without_another(started: list[tuple[Settings, Mapping[str, str]]]) -> None:
     assert main(["serve"]) == 0
     [(settings, commands)] = started
     assert (settings.vllm_url, list(commands)) == ("", ["api"])

@@ -82,7 +82,7 @@ def test_a_refusal_says_what_vllm_says() -> None:
         (httpx.RemoteProtocolError("cut"), "broke the connection: cut"),
     ],
 )
-def test_a_server_that_is_away_or_silent_is_said_and_asked_anew(failure: Exception, sentence: str) -> None:
+def test_a_server_that_is_away_or_silent_is_an_error_and_is_tried_again(failure: Exception, sentence: str) -> None:
     away = [False]
 
     def complete(_: dict[str, Any]) -> httpx.Response:

@@ -72,6 +72,6 @@ def test_a_request_to_end_between_two_lives_starts_no_other(tmp_path: Path) -> N
 
 
 def test_the_command_of_another_program_is_run_as_it_is(tmp_path: Path) -> None:
-    command = ["-P", "-m", "ui.serving.supervise", "--", "sh", "-c", f"echo $0 > {tmp_path}/said", "a word"]
+    command = ["-P", "-m", "ui.serving.supervise", "--", "sh", "-c", f"echo $0 > {tmp_path}/word", "a word"]
     assert subprocess.run([sys.executable, *command], check=False).returncode == 0
-    assert (tmp_path / "said").read_text() == "a word\n"
+    assert (tmp_path / "word").read_text() == "a word\n"

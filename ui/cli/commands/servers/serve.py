@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 import typer
 from pydantic import SecretStr
 
-from ui.cli.output import say
+from ui.cli.options import Json
+from ui.cli.output import print_json, say
 from ui.errors import BadUsageError
 
 Engine = Literal["own", "vllm"]
@@ -31,6 +32,7 @@ def serve(
     mode: Annotated[
         Mode, typer.Option(help="With vllm: mix, token by token; or route, by one expert for each request.")
     ] = "mix",
+    as_json: Json = False,
 ) -> None:
     """Start the API server with the playground, without studio, worker and scheduler. Ctrl-C stops it."""
     from ui.addresses import playground_address, public_api_address, require_free_port
@@ -54,6 +56,10 @@ def serve(
             require_free_port(port, "--port", "127.0.0.1")
             with reading(settings) as session:
                 command = vllm_command(session, get_storage(settings), python, port, key, seed_model)
+    if as_json:
+        print_json({"api": f"{public_api_address(settings)}/v1", "playground": playground_address(settings)})
+    else:
+        if command:
             say(f"vLLM starts with {command.seed_model}, in a minute or more; requests before that are refused.")
-    say(f"The API listens at {public_api_address(settings)}/v1, the playground at {playground_address(settings)}.")
-    raise typer.Exit(up.serve_api(settings, command, sys.stdout))
+        say(f"The API listens at {public_api_address(settings)}/v1, the playground at {playground_address(settings)}.")
+    raise typer.Exit(up.serve_api(settings, command, sys.stderr if as_json else sys.stdout))
