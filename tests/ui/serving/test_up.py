@@ -82,7 +82,7 @@ def test_a_second_one_on_the_same_home_says_so_and_ends(
     monkeypatch.setattr(up, "_browser", lambda *_: nullcontext())
     monkeypatch.setattr(up, "require_free_port", lambda *_: None)
 
-    def serve(settings: Settings, output: object) -> int:
+    def serve(settings: Settings, output: object, commands: object) -> int:
         started.append(str(settings.root))
         if len(started) == 1:  # while the first runs
             assert main(["up", "--no-browser"]) == 2
