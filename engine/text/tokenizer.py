@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from engine.errors import TokenizerError
 from engine.foreign_files import is_linear, patterns_in, read_bytes, read_text, short
@@ -311,7 +311,9 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
         show_progress=False,
     )
     inner.train_from_iterator((piece for text in texts for piece in _pieces(text)), trainer)
-    return Tokenizer(inner, bos_id=0)  # special tokens come first
+    # Programs that read the tokenizer also put it before a prompt; special tokens come first in the vocabulary.
+    inner.post_processor = processors.TemplateProcessing(single=f"{BOUNDARY} $A", special_tokens=[(BOUNDARY, 0)])
+    return Tokenizer(inner, bos_id=0)
 
 
 def load_tokenizer(folder: Path, *, like: Tokenizer | None = None) -> Tokenizer:

@@ -128,7 +128,7 @@ def test_transformers_reads_what_is_saved(tmp_path: Path) -> None:
 
     TRAINED.save(tmp_path)
     theirs = AutoTokenizer.from_pretrained(str(tmp_path))
-    assert theirs(TEXTS[0])["input_ids"] == TRAINED.encode(TEXTS[0])
+    assert theirs(TEXTS[0])["input_ids"] == TRAINED.as_prompt(TRAINED.encode(TEXTS[0]))
     assert (theirs.bos_token_id, theirs.eos_token_id) == (0, 0)
 
 
