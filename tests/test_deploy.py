@@ -54,6 +54,14 @@ def test_all_parts_are_started_with_commands_that_exist() -> None:
     assert set(GPU["services"]) <= OURS
 
 
+def test_the_drop_in_for_vllm_replaces_the_command_by_one_that_exists() -> None:
+    [path] = (ROOT / "deploy" / "systemd" / "workbench-api.service.d").glob("*.conf")
+    emptied, command = re.findall(r"^ExecStart=(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    assert emptied == ""
+    require_command(command.split())
+    assert command.split()[2:4] == ["--engine", "vllm"]
+
+
 def test_services_have_settings_that_exist_and_wait_for_services_that_exist() -> None:
     known = {f"WORKBENCH_{name.upper()}" for name in Settings.model_fields}
     for name in OURS:
