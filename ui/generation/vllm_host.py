@@ -51,6 +51,7 @@ class VllmHost(Host):
 
     def engine_of(self, plan: GenerationPlan, num_candidates: int = 0) -> ServeEngine:
         """What computes the answer of a plan; why vLLM cannot is logged once. Raises ServingEngineError."""
+        self._server.forget(is_same=True)  # it may have been started anew, without the adapters
         why = self._why_here(plan, num_candidates)
         if why and why not in self._logged:
             self._logged.add(why)
@@ -133,7 +134,8 @@ class VllmHost(Host):
         with self._loading:
             for name, artifact in list(self._loaded.items()):
                 if not artifact.is_dir():  # deleted
-                    self._server.unload(name)
+                    if name in self._server.models():
+                        self._server.unload(name)
                     del self._loaded[name]
             if expert.sha256 not in self._server.models():
                 self._server.load(expert.sha256, _exported(expert))

@@ -55,6 +55,7 @@ class VllmServer:
         )
         self._silent_seconds = silent_seconds
         self._models: dict[str, int] | None = None
+        self._knows_mixtures = False
         self._lock = Lock()
 
     def models(self) -> dict[str, int]:
@@ -63,8 +64,9 @@ class VllmServer:
             if self._models is None:
                 data = self._send("GET", "/v1/models", timeout=CONNECT_SECONDS)
                 models = {one["id"]: one.get("max_model_len") or 0 for one in data.get("data", ())}
-                self._require_plug_in(next(iter(models), ""))
-                self._models = models
+                if not self._knows_mixtures:
+                    self._require_plug_in(next(iter(models), ""))
+                self._models, self._knows_mixtures = models, True
             return self._models
 
     def _require_plug_in(self, model: str) -> None:
@@ -78,9 +80,9 @@ class VllmServer:
                 "Install serving/vllm_mixtures where it runs: see docs/how_to/serve_on_vllm.md.",
             )
 
-    def forget(self) -> None:
-        """Looks again at the next question: it may have been started anew."""
-        self._models = None
+    def forget(self, *, is_same: bool = False) -> None:
+        """Looks again at the next question; whether it knows mixtures only where it may be another server by then."""
+        self._models, self._knows_mixtures = None, self._knows_mixtures and is_same
 
     def load(self, name: str, folder: Path) -> None:
         """Has it load an adapter, which it reads from this folder."""
