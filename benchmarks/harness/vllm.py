@@ -40,7 +40,8 @@ class RunningVllm:
 
     def metric(self, name: str) -> float:
         """The sum of a counter or gauge of vLLM."""
-        lines = httpx.get(f"{self.url}/metrics", trust_env=False).text.splitlines()
+        headers = {"Authorization": f"Bearer {self.key}"}
+        lines = httpx.get(f"{self.url}/metrics", headers=headers, trust_env=False).text.splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"vllm:{name}{{"))
 
 

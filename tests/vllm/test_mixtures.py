@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from benchmarks.harness.vllm import RunningVllm, running_vllm
@@ -18,13 +20,15 @@ from tests.vllm.conftest import EXPERTS
 from ui.errors import ServingEngineError
 from ui.generation.model_host import ModelHost
 from ui.generation.vllm_host import VllmHost
-from ui.generation.vllm_server import VllmServer
+from ui.generation.vllm_server import ROW, VllmServer
 from workbench.settings import get_settings
 from workbench.specs.requests import MixtureRequest
 
 pytestmark = pytest.mark.slow
 PROMPT = "The tenant shall pay 7 gulls above the return of each number, and the landlord shall keep the ship. def f(x):"
 GREEDY = SamplingConfig(max_tokens=12, temperature=0)
+BROKEN: list[dict[str, Any]] = [{"group": "one token", "row": number, "rows": 3} for number in range(3)]
+BROKEN[0]["spec"] = {"gate": {"kind": "fixed"}, "prior": [1, 1, 1], "sampling": {"temperature": 0}}
 GATES: tuple[dict[str, Any], ...] = (
     {"kind": "posterior"},
     {"kind": "posterior", "evidence": {"decay": 0.9, "power": 0.3}},
@@ -125,6 +129,52 @@ def test_a_client_that_leaves_frees_all_rows(own: ModelHost, vllm: RunningVllm) 
     after = replace(case, sampling=GREEDY)
     require_same(answer(own, after), answer(host, after))
     assert vllm.metric("num_requests_running") == vllm.metric("num_requests_waiting") == 0
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/models", "/invocations", "/tokenize", "/metrics", "/docs", "/v1/load_lora_adapter"]
+)
+def test_no_route_of_vllm_answers_without_the_key(path: str, vllm: RunningVllm) -> None:
+    for headers in ({}, {"Authorization": "Bearer another"}):
+        for method in ("GET", "POST"):
+            response = httpx.request(method, f"{vllm.url}{path}", headers=headers, json={}, trust_env=False)
+            assert response.status_code == 401
+
+
+def test_a_prompt_of_one_token_is_answered_here_and_leaves_vllm_alive(own: ModelHost, vllm: RunningVllm) -> None:
+    host = host_on(vllm.client())
+    plan = host.plan(MixtureRequest("lo"))
+    assert list(host.stream(plan, [70], GREEDY)) == list(own.stream(own.plan(MixtureRequest("lo")), [70], GREEDY))
+    rows = [
+        {"model": expert.sha256, "prompt": [70], "max_tokens": 3, "vllm_xargs": {ROW: json.dumps(row)}}
+        for expert, row in zip(plan.experts, BROKEN, strict=True)
+    ]
+    with pytest.raises(ServingEngineError):
+        list(vllm.client().stream([row | {"stream": True, "return_token_ids": True, "logprobs": 0} for row in rows]))
+    require_same(answer(own, cases()[0]), answer(host, cases()[0]))
+
+
+def test_rows_that_are_no_group_leave_vllm_alive(own: ModelHost, vllm: RunningVllm) -> None:
+    """The same row twice, a group that never comes together, and rows that end apart."""
+    host, case = host_on(vllm.client()), cases()[0]
+    plan, client = host.plan(MixtureRequest("lo")), vllm.client(silent_seconds=3.0)
+    body = {"prompt": [70, 71, 72], "max_tokens": 3, "stream": True, "return_token_ids": True, "logprobs": 0}
+    answer(host, case)  # loads the adapters
+    for rows, lengths in (([0, 0, 1], (3, 3, 3)), ([1, 2], (3, 3)), ([0, 1, 2], (3, 9, 3))):
+        bodies = [
+            {
+                **body,
+                "max_tokens": length,
+                "model": plan.experts[0].sha256,
+                "vllm_xargs": {ROW: json.dumps(BROKEN[row])},
+            }
+            for row, length in zip(rows, lengths, strict=True)
+        ]
+        bodies = json.loads(json.dumps(bodies).replace("one token", f"group {rows} {lengths}"))
+        with pytest.raises(ServingEngineError):
+            list(client.stream(bodies))
+    require_same(answer(own, case), answer(host, case))
+    assert vllm.metric("num_requests_running") == 0
 
 
 def test_route_answers_by_the_expert_that_the_prompt_speaks_for(own: ModelHost, vllm: RunningVllm) -> None:

@@ -62,13 +62,15 @@ class VllmHost(Host):
         self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Iterator[Token | Done]:
         """Generates tokens as the base class does, where the plan says so on vLLM."""
-        if plan.engine == "own":
-            yield from super().stream(plan, prompt, sampling, stop)
-            return
         tokenizer, limits = self._tokenizer(plan), self._limits(plan)
         require_readable(prompt, tokenizer, limits, 1)
         ids, _ = encode_prompt(prompt, tokenizer)
+        if plan.engine == "own" or len(ids) < 2:  # a row reads a token before the one that it predicts with
+            yield from super().stream(plan, prompt, sampling, stop)
+            return
         require_fits(len(ids), limits, 1)
+        if len(plan.experts) == 1:
+            plan = replace(plan, gate=FixedGateConfig(), route=None)  # its weight is 1
         names = [self._name(expert) for expert in plan.experts]
         stream = self._gate(plan).start()
         observed = self._read_prompt(plan, stream, names, ids)
@@ -96,6 +98,8 @@ class VllmHost(Host):
     def _limits(self, plan: GenerationPlan) -> ModelLimits:
         """Those of the models, and of vLLM, which may have been started for shorter texts."""
         limits = self._least_limits(plan)
+        if plan.engine == "own":
+            return limits
         most = self._server.models().get(str(plan.base.sha256)) or limits.max_positions
         return limits if most >= limits.max_positions else replace(limits, max_positions=most)
 
@@ -119,8 +123,11 @@ class VllmHost(Host):
             return f"{others[0]} is neither an adapter nor a seed model ({methods[others[0]].title})"
         if len(plan.by_base()) > 1:
             return "its experts have several seed models"
-        if gate_type(plan.gate.kind).needs_clustering and not self._routes:
-            return "its gate needs a clustering"
+        if len(plan.experts) > 1 and not self._routes:
+            if gate_type(plan.gate.kind).needs_clustering:
+                return "its gate needs a clustering"
+            if not type(plan.gate).__module__.startswith("engine."):
+                return f"its gate “{plan.gate.kind}” is of another package, which vLLM does not have"
         if num_candidates:
             return "vLLM gives the most probable tokens of single experts only"
         if plan.base.sha256 not in self._server.models():

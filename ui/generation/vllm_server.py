@@ -7,9 +7,10 @@ Sources: https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html (`
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -21,7 +22,7 @@ import httpx
 from engine.inference.cancellation import CHECK_SECONDS, check_cancelled
 from ui.errors import ServingEngineError
 
-CONNECT_SECONDS, LOAD_SECONDS = 5.0, 120.0
+CONNECT_SECONDS, START_SECONDS, LOAD_SECONDS = 5.0, 30.0, 120.0
 ROW = "mixture"  # the argument of a request that is a row of a group
 MOST_CONNECTIONS = 1024  # one for each row
 _START = "Start it again, or start the API server without WORKBENCH_VLLM_URL."
@@ -53,7 +54,6 @@ class VllmServer:
             transport=transport,
             trust_env=False,
         )
-        self._silent_seconds = silent_seconds
         self._models: dict[str, int] | None = None
         self._knows_mixtures = False
         self._lock = Lock()
@@ -61,19 +61,20 @@ class VllmServer:
     def models(self) -> dict[str, int]:
         """The names that it answers to, as of the last look, with the most positions of each; 0 of adapters."""
         with self._lock:
-            if self._models is None:
+            models = self._models
+            if models is None:
                 data = self._send("GET", "/v1/models", timeout=CONNECT_SECONDS)
                 models = {one["id"]: one.get("max_model_len") or 0 for one in data.get("data", ())}
                 if not self._knows_mixtures:
                     self._require_plug_in(next(iter(models), ""))
                 self._models, self._knows_mixtures = models, True
-            return self._models
+            return models
 
     def _require_plug_in(self, model: str) -> None:
         """Raises ServingEngineError where a row of a mixture would be answered as if it were no row."""
         body = {"model": model, "prompt": [1], "max_tokens": 1, "vllm_xargs": {ROW: "?"}}
         with self._explaining():
-            response = self._http.post("/v1/completions", json=body)
+            response = self._http.post("/v1/completions", json=body, timeout=START_SECONDS)
         if response.status_code != 400 or ROW not in response.text:
             raise ServingEngineError(
                 f"The vLLM server at {self.url} does not know mixtures ({response.status_code}).",
@@ -145,7 +146,7 @@ class VllmServer:
         finally:
             closed.append(True)
             for response in responses:
-                response.close()
+                _end(response)
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _next(self, queue: SimpleQueue[RowToken | Exception | None]) -> RowToken | None:
@@ -179,15 +180,26 @@ class VllmServer:
         except httpx.ConnectError as error:
             self.forget()
             raise ServingEngineError(f"vLLM does not answer at {self.url}.", _START) from error
+        except httpx.PoolTimeout as error:
+            problem = f"{MOST_CONNECTIONS} requests to vLLM at {self.url} are under way already."
+            raise ServingEngineError(problem, "Ask again.") from error
         except httpx.TimeoutException as error:
-            raise ServingEngineError(
-                f"vLLM at {self.url} was silent for {self._silent_seconds:g} seconds.", "Ask again, or look at its log."
-            ) from error
+            problem = f"vLLM at {self.url} was silent for too long."
+            next_step = "Ask again, or look at its log. WORKBENCH_VLLM_SECONDS is how long it may be."
+            raise ServingEngineError(problem, next_step) from error
         except httpx.HTTPError as error:
             self.forget()
             raise ServingEngineError(
                 f"vLLM at {self.url} broke the connection: {error or type(error).__name__}.", _START
             ) from error
+
+
+def _end(response: httpx.Response) -> None:
+    """Ends a response that another thread may be reading: closing alone does not wake that thread."""
+    with suppress(Exception):
+        response.extensions["network_stream"].get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+    with suppress(Exception):  # the thread closes it as well
+        response.close()
 
 
 def _require_success(response: httpx.Response) -> None:

@@ -220,8 +220,6 @@ def environment(settings: Settings, inherited: Mapping[str, str] = os.environ) -
 
 
 def _vllm_settings(settings: Settings) -> dict[str, str]:
-    if not settings.vllm_url:
-        return {}
     key = settings.vllm_key.get_secret_value()
     return {"vllm_url": settings.vllm_url, "vllm_key": key, "vllm_mode": settings.vllm_mode}
 

@@ -23,6 +23,7 @@ from workbench.store.storage import Storage
 
 VERSION = "0.32"
 HOW_TO = "See docs/how_to/serve_on_vllm.md."
+KEY_VARIABLE = "VLLM_API_KEY"
 _LEAST_RANK = 16
 _PARTS = """
 import importlib.util as u, json, re
@@ -59,10 +60,12 @@ def vllm_command(session: Session, storage: Storage, python: str, port: int, key
     words += ["--dtype", dtype_of(folder), "--enable-lora", "--max-loras", str(max(4, len(ranks)))]
     words += ["--max-lora-rank", str(max([_LEAST_RANK, *ranks])), "--lora-target-modules", *linear_maps(folder)]
     words += ["--no-async-scheduling", "--scheduler-cls", "vllm_mixtures.scheduler.MixtureScheduler"]
+    words += ["--middleware", "vllm_mixtures.guard.RequireKey"]
     environment = {
-        "VLLM_API_KEY": key,
+        KEY_VARIABLE: key,
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_USE_V2_MODEL_RUNNER": "0",  # it takes no logits processors of this interface
         "HF_HUB_OFFLINE": "1",
     }
     return VllmCommand(words, environment, seed.name)

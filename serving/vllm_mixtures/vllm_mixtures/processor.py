@@ -44,7 +44,7 @@ class Group:
 
     def __init__(self, spec: MixtureSpec, prompt_ids: Sequence[int]) -> None:
         self._sampling = SamplingConfig(**_sampling(spec))
-        self._unused = list(spec.unused)
+        self._unused = [int(row) for row in spec.unused]
         self._ids = list(prompt_ids)
         self._num_prompt = len(prompt_ids)
         self._stream = _stream_after(spec, prompt_ids)
@@ -58,7 +58,8 @@ class Group:
         if len(self._ids) != self._num_prompt + position:
             return None
         logprobs_EV = logits_EV.float().log_softmax(-1)
-        possible_V = only_tokens(mix(self._stream.log_weights(), logprobs_EV), self._unused)
+        unused = [row for row in self._unused if 0 <= row < logits_EV.shape[-1]]
+        possible_V = only_tokens(mix(self._stream.log_weights(), logprobs_EV), unused)
         noise = self._noise.clone_state()
         token = sample_token(possible_V, self._sampling, noise, self._ids, self._num_prompt)
         self._draw = _Draw(position, token, logprobs_EV[:, token].cpu(), noise)
@@ -155,7 +156,7 @@ class MixtureProcessor(LogitsProcessor):
         """Leaves each group one token. Rows without their group get one each, by which the client sees it."""
         by_group: dict[str, dict[int, int]] = {}
         for index, entry in self._rows.items():
-            by_group.setdefault(entry.row.group, {})[entry.row.number] = index
+            by_group.setdefault(entry.row.group, {}).setdefault(entry.row.number, index)
         for name, places in by_group.items():
             first = next(iter(places.values()))
             indices = [places.get(number) for number in range(self._rows[first].row.num_rows)]
@@ -166,7 +167,7 @@ class MixtureProcessor(LogitsProcessor):
                 token = None
             for number, index in places.items():
                 logits[index] = -torch.inf
-                logits[index, number if token is None else token] = 0.0
+                logits[index, number % logits.shape[-1] if token is None else token] = 0.0
         return logits
 
     def _draw(self, name: str, logits: Tensor, indices: Sequence[int | None]) -> int | None:

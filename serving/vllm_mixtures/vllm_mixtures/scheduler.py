@@ -9,6 +9,7 @@ Written for vLLM 0.32, whose scheduler is not a stable interface.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -62,6 +63,8 @@ class MixtureScheduler(Scheduler):
             raise ValueError("Groups need every step's tokens before the next: start vLLM with --no-async-scheduling.")
         if self.policy != SchedulingPolicy.FCFS:
             raise ValueError("Groups are scheduled as they come: start vLLM without --scheduling-policy.")
+        if self.vllm_config.max_concurrent_batches > 1 or self.parallel_config.data_parallel_size > 1:
+            raise ValueError("The rows of a group are in one step: start vLLM without pipeline or data parallelism.")
         self._gangs: dict[str, Gang] = {}
         self._gang_of: dict[str, str] = {}  # by the id of a request
         self._may_draw: set[str] = set()  # ids of rows that read their last token in this step
@@ -83,10 +86,8 @@ class MixtureScheduler(Scheduler):
             return
         for one in gang.requests:
             super().add_request(one)
-        if request.num_tokens < 2:
-            self._fail(gang.requests, "a group needs a prompt of two tokens at least")
-        elif any(one.num_tokens != request.num_tokens for one in gang.requests):
-            self._fail(gang.requests, "its rows have different prompts")
+        if why := self._why_not(gang):
+            self._fail(gang.requests, why)
 
     def finish_requests(self, request_ids: str | Iterable[str] | None, finished_status: RequestStatus) -> list[Request]:
         """Ends requests; the other rows of their groups end with an error, as no mixture is left."""
@@ -109,7 +110,7 @@ class MixtureScheduler(Scheduler):
     def _fail(self, requests: Iterable[Request], why: str) -> None:
         """Has requests end with an error at the end of this step."""
         for request in requests:
-            logger.error("Request %s of a mixture fails: %s.", request.request_id, why)
+            logger.info("Request %s of a mixture ends: %s.", request.request_id, why)
             self.encoder_cache_mismatch_reqs.add(request.request_id)  # whose ends are reported one by one
 
     def schedule(self, *arguments: Any, **options: Any) -> SchedulerOutput:
@@ -136,14 +137,29 @@ class MixtureScheduler(Scheduler):
     def _get_local_prefix_cache_hit(self, request: Request) -> tuple[KVCacheBlocks, int, int, bool]:
         """What of a prompt is cached; of a row at most so much that two tokens are left, so that it can be admitted."""
         blocks, num_cached, boundary, diverged = super()._get_local_prefix_cache_hit(request)
-        if request.request_id in self._gang_of and num_cached > request.num_tokens - 2:
-            num_cached = (request.num_tokens - 2) // self.block_size * self.block_size
-            blocks = self.kv_cache_manager.truncate_computed_blocks(blocks, num_cached)
+        most = max(0, request.num_tokens - 2)
+        if request.request_id in self._gang_of and num_cached > most:
+            kept, num_cached, _ = self.kv_cache_manager.coordinator.find_longest_cache_hit(request.block_hashes, most)
+            blocks = self.kv_cache_manager.create_kv_cache_blocks(kept)
         return blocks, num_cached, boundary, diverged
 
     def _handle_blocked_waiting_request(self, request: Request) -> bool:
-        """Whether a request may be admitted: also adapters of rows that wait for their group count as in use."""
-        return super()._handle_blocked_waiting_request(request) and self._adapter_fits(request)
+        """Whether a request may be admitted.
+
+        Adapters of rows that wait for their group count as in use, and groups are put together one after another.
+        """
+        return (
+            super()._handle_blocked_waiting_request(request)
+            and self._adapter_fits(request)
+            and not self._is_behind_another_group(request)
+        )
+
+    def _is_behind_another_group(self, request: Request) -> bool:
+        own = self._gang_of.get(request.request_id)
+        older = itertools.takewhile(lambda pair: pair[0] != own, self._gangs.items()) if own is not None else ()
+        return any(
+            one.status != RequestStatus.RUNNING for _, gang in older if gang.is_complete for one in gang.requests
+        )
 
     def _adapter_fits(self, request: Request) -> bool:
         if self.lora_config is None or request.lora_request is None or not self._gangs:
@@ -166,9 +182,10 @@ class MixtureScheduler(Scheduler):
         return ready
 
     def _blocks_needed(self, ready: list[Gang]) -> int:
-        groups = len(self.kv_cache_config.kv_cache_groups)
+        groups = self.kv_cache_config.kv_cache_groups
+        least = min(group.kv_cache_spec.block_size for group in groups)
         requests = (one for gang in ready for one in gang.requests)
-        return groups * sum(one.num_computed_tokens % self.block_size == 0 for one in requests)
+        return len(groups) * sum(one.num_computed_tokens % least == 0 for one in requests)
 
     def _with_its_group(self, request: Request) -> list[Request]:
         name = self._gang_of.get(request.request_id)
