@@ -86,8 +86,8 @@ def _overview(recorder: Recorder, running: Workbench) -> None:
     expect(opening.locator(".tv-token").first).to_be_attached()
     recorder.show("A text that several experts read: who leads at each word, as you write", 4)
     recorder.click(opening.locator(".tv-switch").filter(has_text="manuals"), "Switch one of them off …", 2)
-    expect(opening.get_by_text("Without smol/")).to_be_visible()
-    opening.get_by_text("Without smol/").scroll_into_view_if_needed()
+    expect(opening.get_by_text("Without smol/").first).to_be_visible()
+    opening.get_by_text("Without smol/").first.scroll_into_view_if_needed()
     recorder.show("… and the words that become less probable without it are named", 4)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -44,7 +45,8 @@ class VllmServer:
     ) -> None:
         """`silent_seconds` bounds every wait for the next bytes; `key` is what the server requires, if anything."""
         self.url = url.rstrip("/")
-        limits = httpx.Limits(max_connections=MOST_CONNECTIONS, max_keepalive_connections=32)
+        # A connection that vLLM closes while a request is written on it would end that request.
+        limits = httpx.Limits(max_connections=MOST_CONNECTIONS, max_keepalive_connections=0)
         timeout = httpx.Timeout(silent_seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
         self._http = httpx.Client(
             base_url=self.url,
@@ -114,7 +116,7 @@ class VllmServer:
 
         Raises CancelledError once nobody waits for the answer.
         """
-        queues: list[SimpleQueue[RowToken | Exception | None]] = [SimpleQueue() for _ in bodies]
+        arrived: SimpleQueue[tuple[int, RowToken | Exception | None]] = SimpleQueue()
         responses: list[httpx.Response] = []
         closed: list[bool] = []
 
@@ -126,21 +128,23 @@ class VllmServer:
                         return
                     _require_success(response)
                     for token in _tokens(response.iter_lines()):
-                        queues[number].put(token)
-                queues[number].put(None)
+                        arrived.put((number, token))
+                arrived.put((number, None))
             except Exception as error:  # raised where the tokens are awaited
-                queues[number].put(error)
+                arrived.put((number, error))
 
         pool = ThreadPoolExecutor(len(bodies), thread_name_prefix="vllm")
+        rows: list[deque[RowToken | None]] = [deque() for _ in bodies]
         try:
             for number in range(len(bodies)):
                 pool.submit(follow, number)
             while True:
-                row = [self._next(queue) for queue in queues]
-                present = [token for token in row if token is not None]
+                while not all(rows):
+                    self._take(arrived, rows)
+                present = [token for row in rows if (token := row.popleft()) is not None]
                 if not present:
                     return
-                if len(present) < len(row):
+                if len(present) < len(rows):
                     raise ServingEngineError("vLLM ended some rows of a mixture before the others.", "Ask again.")
                 yield present
         finally:
@@ -149,17 +153,19 @@ class VllmServer:
                 _end(response)
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _next(self, queue: SimpleQueue[RowToken | Exception | None]) -> RowToken | None:
-        while True:
-            check_cancelled()
-            try:
-                item = queue.get(timeout=CHECK_SECONDS)
-            except Empty:
-                continue  # the connection has a bound of its own
-            if isinstance(item, Exception):
-                with self._explaining():
-                    raise item
-            return item
+    def _take(
+        self, arrived: SimpleQueue[tuple[int, RowToken | Exception | None]], rows: Sequence[deque[RowToken | None]]
+    ) -> None:
+        """Adds the next thing that arrives to its row; raises at once what ends any of them."""
+        check_cancelled()
+        try:
+            number, item = arrived.get(timeout=CHECK_SECONDS)
+        except Empty:
+            return  # each connection has a bound of its own
+        if isinstance(item, Exception):
+            with self._explaining():
+                raise item
+        rows[number].append(item)
 
     def _send(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         with self._explaining():

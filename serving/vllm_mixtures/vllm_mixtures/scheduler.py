@@ -89,6 +89,20 @@ class MixtureScheduler(Scheduler):
         if why := self._why_not(gang):
             self._fail(gang.requests, why)
 
+    def _why_not(self, gang: Gang) -> str:
+        """Why a complete group can never run; empty where it can."""
+        lengths = {one.num_tokens for one in gang.requests}
+        adapters = {one.lora_request.lora_int_id for one in gang.requests if one.lora_request}
+        if min(lengths) < 2:
+            return "a group needs a prompt of two tokens at least"
+        if len(lengths) > 1:
+            return "its rows have different prompts"
+        if gang.num_rows > self.max_num_active_reqs:
+            return f"it has {gang.num_rows} rows, and vLLM runs {self.max_num_active_reqs} (--max-num-seqs)"
+        if self.lora_config is not None and len(adapters) > self.lora_config.max_loras:
+            return f"it has {len(adapters)} adapters, and vLLM runs {self.lora_config.max_loras} (--max-loras)"
+        return ""
+
     def finish_requests(self, request_ids: str | Iterable[str] | None, finished_status: RequestStatus) -> list[Request]:
         """Ends requests; the other rows of their groups end with an error, as no mixture is left."""
         ids = None if request_ids is None else {request_ids} if isinstance(request_ids, str) else set(request_ids)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from threading import Event
 from typing import Any
 
 import httpx
@@ -60,6 +61,20 @@ def test_a_row_that_ends_before_the_others_ends_the_answer() -> None:
     texts = {"a": chunk(5) + chunk(6), "b": chunk(5)}
     answering = server(lambda body: httpx.Response(200, text=texts[body["model"]]))
     assert "before the others" in refused(lambda: list(answering.stream([{"model": "a"}, {"model": "b"}])))
+
+
+def test_a_row_that_fails_ends_the_answer_while_the_others_wait() -> None:
+    """Its group will never be complete, so no other row gets a token."""
+    wakes = Event()
+
+    def complete(body: dict[str, Any]) -> httpx.Response:
+        if body["model"] == "a":
+            wakes.wait(30)
+        return httpx.Response(400 if body["model"] == "b" else 200, text="no such adapter")
+
+    assert "no such adapter" in refused(lambda: list(server(complete).stream([{"model": "a"}, {"model": "b"}])))
+    assert not wakes.is_set()
+    wakes.set()
 
 
 def test_an_error_in_the_stream_is_its_own_sentence() -> None:
