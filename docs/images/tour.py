@@ -94,7 +94,8 @@ def _overview(recorder: Recorder, running: Workbench) -> None:
 def _train(recorder: Recorder, running: Workbench) -> None:
     page = recorder.page
     _open(recorder, running, "train")
-    recorder.click(page.get_by_role("button", name="Continue with"), "New text? Choose it …", 3)
+    recorder.click(page.get_by_role("button", name="mathematics (novel)"), "New text? Choose it …", 2)
+    recorder.click(page.get_by_role("button", name="Continue with mathematics"), "… and go on", 2)
     wanted = page.get_by_role("button", name="Continue: one more expert")
     expect(wanted).to_be_visible()
     settle(page)
