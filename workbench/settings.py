@@ -371,9 +371,10 @@ def get_settings() -> Settings:
     return read_settings()
 
 
-def read_settings(home: Path | None = None, **others: Any) -> Settings:
+def read_settings(home: Path | None = None, **others: str | SecretStr) -> Settings:
     """The settings as the environment has them, with another home and others if given. Raises BadSettingsError."""
+    changes: dict[str, Any] = {**others} if home is None else {**others, "home": home}
     try:
-        return Settings(**others) if home is None else Settings(home=home, **others)
+        return Settings(**changes)
     except ValidationError as error:
         raise BadSettingsError(error.errors()) from None

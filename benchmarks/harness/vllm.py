@@ -16,6 +16,7 @@ import httpx
 
 from ui.generation.vllm_server import VllmServer
 from ui.serving.vllm_process import vllm_command
+from workbench.exports.serve_config import served_seed
 from workbench.registry.database import reading
 from workbench.settings import Settings
 from workbench.store.storage import get_storage
@@ -50,7 +51,8 @@ def running_vllm(home: Path, folder: Path, *more: str) -> Iterator[RunningVllm]:
     """A vLLM server with the seed model of a home, with further options; its log is in `folder`."""
     settings, port, key = Settings(home=home), free_port(), "a key of this run"
     with reading(settings) as session:
-        command = vllm_command(session, get_storage(settings), str(PYTHON), port, key, "")
+        served = served_seed(session, get_storage(settings))
+    command = vllm_command(served, str(PYTHON), port, key)
     words = [*command.words, "--enforce-eager", "--max-num-seqs", "16", "--block-size", "32", *more]
     with running(words, command.environment, port, folder / "vllm.log", key=key) as server:
         yield server

@@ -17,22 +17,20 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import torch
-
 from engine.config import SamplingConfig, ServeEngine
 from engine.events import Done, Token
 from engine.files import new_folder
-from engine.inference.generate import Drawn, Prompt, encode_prompt, require_fits, require_readable, write_answer
+from engine.inference.generate import Prompt, encode_prompt, require_fits, require_readable, write_answer
+from engine.inference.remote_rows import RemoteMixture, RowToken
 from engine.inference.sampling import StopPhrases
 from engine.loading.host import Host
 from engine.loading.plan import GenerationPlan, PlannedExpert
 from engine.methods.registry import method_of
-from engine.mixing.base import Stream, mix
 from engine.mixing.gate_type import gate_type
 from engine.mixing.gates.fixed import FixedGateConfig
 from engine.models.expert_model import ModelLimits
 from ui.errors import ServingEngineError
-from ui.generation.vllm_server import ROW, RowToken, VllmServer
+from ui.generation.vllm_server import ROW, VllmServer
 from workbench.store.storage import ADAPTERS
 
 log = logging.getLogger(__name__)
@@ -72,13 +70,13 @@ class VllmHost(Host):
         if len(plan.experts) == 1:
             plan = replace(plan, gate=FixedGateConfig(), route=None)  # its weight is 1
         names = [self._name(expert) for expert in plan.experts]
-        stream = self._gate(plan).start()
-        observed = self._read_prompt(plan, stream, names, ids)
-        keys = list(plan.names.values())
+        mixture, keys = RemoteMixture(self._gate(plan), len(names)), list(plan.names.values())
+        observed = mixture.read_prompt(ids, plan.evidence_from, lambda: self._server.read(names, ids))
         if plan.engine == "vllm-route" and len(names) > 1:
-            chosen = int(stream.log_weights().argmax())
+            chosen = mixture.leader()
             plan = replace(plan.of_experts([chosen]), gate=FixedGateConfig(), route=None)
-            keys, names, observed, stream = [keys[chosen]], [names[chosen]], [], self._gate(plan).start()
+            keys, names, observed = [keys[chosen]], [names[chosen]], []
+            mixture = RemoteMixture(self._gate(plan), 1)
         limit = min(sampling.max_tokens, limits.max_positions - len(ids))
         ends = frozenset() if sampling.ignore_eos else self._stop_ids(plan, tokenizer)
         spec = {
@@ -91,9 +89,8 @@ class VllmHost(Host):
         }
         rows = self._server.stream(_requests(names, ids, limit, sorted(ends), spec))
         with closing(rows):
-            yield from write_answer(
-                _drawn(stream, rows), keys, tokenizer.stream(ids), len(ids), ends, StopPhrases(stop), limit
-            )
+            drawn = mixture.drawn(_alike(rows))
+            yield from write_answer(drawn, keys, tokenizer.stream(ids), len(ids), ends, StopPhrases(stop), limit)
 
     def _limits(self, plan: GenerationPlan) -> ModelLimits:
         """Those of the models, and of vLLM, which may have been started for shorter texts."""
@@ -102,19 +99,6 @@ class VllmHost(Host):
             return limits
         most = self._server.models().get(str(plan.base.sha256)) or limits.max_positions
         return limits if most >= limits.max_positions else replace(limits, max_positions=most)
-
-    def _read_prompt(
-        self, plan: GenerationPlan, stream: Stream, names: Sequence[str], ids: Sequence[int]
-    ) -> list[list[float]]:
-        """Has a gate read the prompt; gives the log-probabilities that it needed for that, token x expert."""
-        stream.begin(ids[0])
-        needs_them = self._gate(plan).needs_logprobs
-        observed = self._server.read(names, ids) if needs_them and len(names) > 1 and len(ids) > 1 else []
-        unknown_E = torch.full((len(names),), 0.0 if needs_them else torch.nan)  # the weight of one expert is 1
-        for position, token in enumerate(ids[1:], 1):
-            if position >= plan.evidence_from:
-                stream.observe(torch.tensor(observed[position - 1]) if observed else unknown_E, token)
-        return observed
 
     def _why_here(self, plan: GenerationPlan, num_candidates: int) -> str:
         """Why vLLM cannot answer a plan; empty where it can. Raises ServingEngineError when vLLM is away."""
@@ -187,17 +171,12 @@ def _requests(
     return bodies
 
 
-def _drawn(stream: Stream, rows: Iterator[Sequence[RowToken]]) -> Iterator[Drawn]:
-    """The tokens of a group, with the weights behind each."""
+def _alike(rows: Iterator[Sequence[RowToken]]) -> Iterator[Sequence[RowToken]]:
+    """The tokens of a group, which its rows must have in common."""
     for row in rows:
-        tokens = {one.id for one in row}
-        if len(tokens) > 1:
+        if len({one.id for one in row}) > 1:
             raise ServingEngineError(
                 "vLLM drew different tokens for the experts of a mixture.",
                 "Start it with --scheduler-cls vllm_mixtures.scheduler.MixtureScheduler, and look at its log.",
             )
-        log_weights_E = stream.log_weights()
-        observed_E = torch.tensor([one.logprob for one in row], dtype=torch.float32)
-        token = row[0].id
-        yield Drawn(token, float(mix(log_weights_E, observed_E)), log_weights_E.exp().tolist(), {}, ())
-        stream.observe(observed_E, token)
+        yield row

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock
@@ -21,20 +20,13 @@ from typing import Any
 import httpx
 
 from engine.inference.cancellation import CHECK_SECONDS, check_cancelled
+from engine.inference.remote_rows import RowToken
 from ui.errors import ServingEngineError
 
 CONNECT_SECONDS, START_SECONDS, LOAD_SECONDS = 5.0, 30.0, 120.0
 ROW = "mixture"  # the argument of a request that is a row of a group
 MOST_CONNECTIONS = 1024  # one for each row
 _START = "Start it again, or start the API server without WORKBENCH_VLLM_URL."
-
-
-@dataclass(frozen=True)
-class RowToken:
-    """The next token of a row, and the log-probability (nats) that the row's own model gave it."""
-
-    id: int
-    logprob: float
 
 
 class VllmServer:

@@ -8,23 +8,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
-
-from engine.methods.registry import method_of
 from ui.errors import ServingEngineError
-from workbench.exports.serve_config import allowed_rank, dtype_of, linear_maps
-from workbench.registry.seeds import seed_row
-from workbench.schema.tables import Expert, SeedModel
-from workbench.store.storage import Storage
+from workbench.exports.serve_config import ServedSeed
 
 VERSION = "0.32"
 HOW_TO = "See docs/how_to/serve_on_vllm.md."
 KEY_VARIABLE = "VLLM_API_KEY"
-_LEAST_RANK = 16
+_LEAST_RANK, _LEAST_ADAPTERS = 16, 4
 _PARTS = """
 import importlib.util as u, json, re
 spec = u.find_spec("vllm")
@@ -46,19 +38,13 @@ class VllmCommand:
     seed_model: str
 
 
-def vllm_command(session: Session, storage: Storage, python: str, port: int, key: str, seed_model: str) -> VllmCommand:
-    """The command for a seed model, by default the one with the most adapters.
-
-    Raises NotFoundError, and ServingEngineError where `python` has no vLLM that knows mixtures.
-    """
-    require_vllm(python)
-    seed = seed_row(session, seed_model) if seed_model else _most_adapted(session)
-    folder = storage.path(seed.artifact_id)
-    ranks = [rank for expert in _adapters(session, seed) for rank in [allowed_rank(storage, expert)] if rank]
-    words = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
-    words += ["--served-model-name", seed.artifact.sha256, "--host", "127.0.0.1", "--port", str(port)]
-    words += ["--dtype", dtype_of(folder), "--enable-lora", "--max-loras", str(max(4, len(ranks)))]
-    words += ["--max-lora-rank", str(max([_LEAST_RANK, *ranks])), "--lora-target-modules", *linear_maps(folder)]
+def vllm_command(served: ServedSeed, python: str, port: int, key: str) -> VllmCommand:
+    """The command for a seed model, of a Python that `require_vllm` accepts."""
+    words = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(served.folder)]
+    words += ["--served-model-name", served.sha256, "--host", "127.0.0.1", "--port", str(port)]
+    words += ["--dtype", served.dtype, "--enable-lora", "--max-loras", str(max(_LEAST_ADAPTERS, len(served.ranks)))]
+    words += ["--max-lora-rank", str(max([_LEAST_RANK, *served.ranks]))]
+    words += ["--lora-target-modules", *served.linear_maps]
     words += ["--no-async-scheduling", "--scheduler-cls", "vllm_mixtures.scheduler.MixtureScheduler"]
     words += ["--middleware", "vllm_mixtures.guard.RequireKey"]
     environment = {
@@ -68,7 +54,7 @@ def vllm_command(session: Session, storage: Storage, python: str, port: int, key
         "VLLM_USE_V2_MODEL_RUNNER": "0",  # it takes no logits processors of this interface
         "HF_HUB_OFFLINE": "1",
     }
-    return VllmCommand(words, environment, seed.name)
+    return VllmCommand(words, environment, served.name)
 
 
 def require_vllm(python: str) -> None:
@@ -85,15 +71,3 @@ def require_vllm(python: str) -> None:
         raise ServingEngineError(problem, HOW_TO)
     if parts["missing"]:
         raise ServingEngineError(f"“{python}” lacks {' and '.join(parts['missing'])}.", HOW_TO)
-
-
-def _most_adapted(session: Session) -> SeedModel:
-    seeds = list(session.scalars(select(SeedModel)))
-    if not seeds:
-        raise ServingEngineError("There is no seed model to serve.", "Add one: workbench seed add --help")
-    return max(seeds, key=lambda seed: (len(_adapters(session, seed)), seed.created_at))
-
-
-def _adapters(session: Session, seed: SeedModel) -> Sequence[Expert]:
-    experts = session.scalars(select(Expert).where(Expert.base_id == seed.artifact_id))
-    return [expert for expert in experts if method_of(expert.method).is_adapter]

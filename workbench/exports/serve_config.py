@@ -11,10 +11,12 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.methods.registry import method_of
@@ -22,7 +24,8 @@ from workbench.answers.base import Answer
 from workbench.errors import BadSpecError
 from workbench.formatting.shell_command import shell_command
 from workbench.registry.mixtures import mixture_row, taking_part
-from workbench.schema.tables import Expert
+from workbench.registry.seeds import seed_row
+from workbench.schema.tables import Expert, SeedModel
 from workbench.specs.base import SEED, output_complaints
 from workbench.store.storage import Storage
 
@@ -178,6 +181,36 @@ def _script(config: ServeConfig) -> str:
 def _export(expert: str, folder: str, format: str) -> str:
     command = shell_command("expert", "export", expert, folder, "--format", format, "--here")
     return f"[ -d {shlex.quote(folder)} ] || {command}"
+
+
+@dataclass(frozen=True)
+class ServedSeed:
+    """A seed model for a vLLM server that is to load any of its adapters."""
+
+    name: str
+    sha256: str
+    folder: Path
+    dtype: str
+    linear_maps: list[str]  # the names of those that adapters may change
+    ranks: list[int]  # that the server must allow, one for each adapter of now
+
+
+def served_seed(session: Session, storage: Storage, name: str = "") -> ServedSeed:
+    """A seed model, by default the one with the most adapters. Raises NotFoundError; BadSpecError if there is none."""
+    seeds = [seed_row(session, name)] if name else list(session.scalars(select(SeedModel)))
+    if not seeds:
+        raise BadSpecError(["There is no seed model to serve. Add one first: workbench seed add --help"])
+    ranked = [(seed, [allowed_rank(storage, one) for one in _adapters(session, seed)]) for seed in seeds]
+    seed, ranks = max(ranked, key=lambda pair: (len(pair[1]), pair[0].created_at))
+    folder = storage.path(seed.artifact_id)
+    return ServedSeed(
+        seed.name, seed.artifact.sha256, folder, dtype_of(folder), linear_maps(folder), [rank for rank in ranks if rank]
+    )
+
+
+def _adapters(session: Session, seed: SeedModel) -> list[Expert]:
+    experts = session.scalars(select(Expert).where(Expert.base_id == seed.artifact_id))
+    return [expert for expert in experts if method_of(expert.method).is_adapter]
 
 
 def dtype_of(folder: Path) -> str:

@@ -16,6 +16,7 @@ from engine.device import choose_device
 from engine.events import Evaluated, Event, Progress, TextSample
 from engine.files import ArtifactRef
 from engine.inference.scores import losses_of, watched_blocks
+from engine.inference.text_samples import TextSampler
 from engine.methods.parts.files import read_parts
 from engine.methods.parts.method import Learning, PartsMethod, get_parts_method
 from engine.methods.parts.parts_model import ActiveParts, PartsModel
@@ -26,7 +27,6 @@ from engine.training.data import BlockSampler, DomainText, PackedDomain
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.loop import train
 from engine.training.memory import require_memory_to_build
-from engine.training.text_samples import TextSampler
 
 
 @dataclass(frozen=True)

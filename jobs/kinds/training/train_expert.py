@@ -24,6 +24,7 @@ from engine.errors import TrainingError
 from engine.events import Event, Note, ParentChosen, Progress, forward_progress
 from engine.files import ArtifactRef
 from engine.inference.scores import losses_mixed, losses_of, watched_blocks
+from engine.inference.text_samples import TextSampler
 from engine.loading.plan import GenerationPlan
 from engine.methods.registry import get_method, method_of
 from engine.mixing.cluster import Routing
@@ -36,7 +37,6 @@ from engine.training.data import DomainText
 from engine.training.loop import train
 from engine.training.memory import require_memory_to_build
 from engine.training.optimizer import autocast_for
-from engine.training.text_samples import TextSampler
 from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.expert_files import (
     NewExpert,

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from engine.device import choose_device, num_gpus
 from engine.events import Note
 from engine.inference.scores import losses_of
+from engine.inference.text_samples import TextSampler
 from engine.methods.joint_training import Recipe, train_distributed
 from engine.methods.registry import get_method
 from engine.models.expert_model import TrainableModel, require_context, trainable
@@ -26,7 +27,6 @@ from engine.training.data import PackedDomain
 from engine.training.distributed import most_ranks
 from engine.training.loop import train
 from engine.training.memory import require_memory_to_build
-from engine.training.text_samples import TextSampler
 from jobs.attempt.leased_devices import launcher_of, withdrawing_lost_hosts
 from jobs.attempt.work import Events, JobRun, Work
 from jobs.kinds.shared.expert_files import (

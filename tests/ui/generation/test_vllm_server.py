@@ -10,8 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
+from engine.inference.remote_rows import RowToken
 from ui.errors import ServingEngineError
-from ui.generation.vllm_server import ROW, RowToken, VllmServer
+from ui.generation.vllm_server import ROW, VllmServer
 
 KNOWN = {"data": [{"id": "base", "max_model_len": 128}, {"id": "adapter", "max_model_len": None}]}
 

@@ -39,7 +39,8 @@ def serve(
     """Start the API server with the playground, without studio, worker and scheduler. Ctrl-C stops it."""
     from ui.addresses import playground_address, public_api_address, require_free_port
     from ui.serving import up
-    from ui.serving.vllm_process import KEY_VARIABLE, vllm_command
+    from ui.serving.vllm_process import KEY_VARIABLE, require_vllm, vllm_command
+    from workbench.exports.serve_config import served_seed
     from workbench.registry.database import migrate, reading
     from workbench.settings import get_settings, read_settings
     from workbench.store.storage import get_storage
@@ -57,9 +58,11 @@ def serve(
         address = url or f"http://127.0.0.1:{port}"
         settings = read_settings(vllm_url=address, vllm_key=SecretStr(key), vllm_mode=mode or settings.vllm_mode)
         if python:
+            require_vllm(python)
             require_free_port(port, "--port", "127.0.0.1")
             with reading(settings) as session:
-                command = vllm_command(session, get_storage(settings), python, port, key, seed_model)
+                served = served_seed(session, get_storage(settings), seed_model)
+            command = vllm_command(served, python, port, key)
     if as_json:
         print_json({"api": f"{public_api_address(settings)}/v1", "playground": playground_address(settings)})
     else:

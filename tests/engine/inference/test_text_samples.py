@@ -10,8 +10,8 @@ import torch
 
 from engine.config import TrainingConfig
 from engine.events import Evaluated, Step, TextSample
+from engine.inference.text_samples import MOST_EVALUATIONS, MOST_ROWS, TextSampler
 from engine.training.loop import train
-from engine.training.text_samples import MOST_EVALUATIONS, MOST_ROWS, TextSampler
 
 KEYS = ["law", "code"]
 CONFIG = TrainingConfig(
