@@ -82,7 +82,12 @@ class VllmServer:
     def load(self, name: str, folder: Path) -> None:
         """Has it load an adapter, which it reads from this folder."""
         body = {"lora_name": name, "lora_path": str(folder)}
-        self._send("POST", "/v1/load_lora_adapter", json=body, timeout=LOAD_SECONDS)
+        try:
+            self._send("POST", "/v1/load_lora_adapter", json=body, timeout=LOAD_SECONDS)
+        except ServingEngineError:
+            self.forget(is_same=True)
+            if name not in self.models():  # another client may have been faster
+                raise
         self.models()[name] = 0
 
     def unload(self, name: str) -> None:

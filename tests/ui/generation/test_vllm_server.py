@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -45,6 +46,12 @@ def refused(call: Callable[[], object]) -> str:
 
 def test_models_have_their_positions() -> None:
     assert server(lambda _: httpx.Response(200)).models() == {"base": 128, "adapter": 0}
+
+
+def test_an_adapter_that_another_client_loaded_is_there() -> None:
+    refusing = server(lambda _: httpx.Response(400, json={"error": {"message": "has already been loaded"}}))
+    refusing.load("adapter", Path("/somewhere"))
+    assert "already been loaded" in refused(lambda: refusing.load("unknown", Path("/somewhere")))
 
 
 def test_the_rows_of_a_group_are_read_side_by_side() -> None:
