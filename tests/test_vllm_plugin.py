@@ -33,7 +33,7 @@ def test_it_imports_gates_and_sampling_and_nothing_else_of_the_workbench() -> No
     assert others == set(USED)
 
 
-def test_what_it_uses_needs_torch_and_numpy_alone() -> None:
+def test_what_it_uses_needs_only_torch_and_numpy() -> None:
     code = f"""
 import sys
 for name in {FOREIGN}:
