@@ -14,7 +14,7 @@ from engine.errors import DamagedFileError, Problem
 from engine.foreign_files import short
 from ui.api.deps import GoneError
 from ui.api.schemas.generation import MEANT
-from ui.errors import AnswerTimeoutError, RateLimitExceededError, ServiceUnavailableError
+from ui.errors import AnswerTimeoutError, RateLimitExceededError, ServiceUnavailableError, ServingEngineError
 from ui.present.next_step_text import problem_text
 from workbench.errors import (
     BadSpecError,
@@ -44,6 +44,7 @@ STATUS: dict[type[Problem], int] = {
     DiskFullError: 507,
     RateLimitExceededError: 429,
     ServiceUnavailableError: 503,
+    ServingEngineError: 503,
     AnswerTimeoutError: 504,
 }
 

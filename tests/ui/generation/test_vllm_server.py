@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from engine.inference.remote_rows import RowToken
+from ui.api.error_responses import error_body, status_of
 from ui.errors import ServingEngineError
 from ui.generation.vllm_server import ROW, VllmServer
 
@@ -119,3 +120,9 @@ def test_a_server_that_is_away_or_silent_is_an_error_and_is_tried_again(failure:
     assert sentence in refused(lambda: list(answering.stream([{"model": "a"}])))
     away[0] = False
     assert list(answering.stream([{"model": "a"}])) == [[RowToken(5, -1.0)]]
+
+
+def test_clients_learn_that_the_fault_is_the_servers() -> None:
+    body = error_body(ServingEngineError("vLLM does not answer."))
+    assert status_of(ServingEngineError("vLLM does not answer.")) == 503
+    assert (body["error"]["type"], body["error"]["code"]) == ("server_error", "serving_engine")
