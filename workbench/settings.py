@@ -238,7 +238,7 @@ class Settings(BaseSettings):
     @field_validator("vllm_url")
     @classmethod
     def _is_server(cls, url: str) -> str:
-        """Refuses what is no address of a server; credentials would be shown by its errors."""
+        """Refuses what cannot be the address of a server, and credentials, which errors would show."""
         parts = urlsplit(url)
         named = parts.hostname and (_HOST_NAME.fullmatch(parts.hostname) or _is_ip(parts.hostname))
         is_plain = parts.scheme in ("http", "https") and named and not parts.username and not parts.query

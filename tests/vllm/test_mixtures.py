@@ -21,6 +21,7 @@ from ui.errors import ServingEngineError
 from ui.generation.model_host import ModelHost
 from ui.generation.vllm_host import VllmHost
 from ui.generation.vllm_server import ROW, VllmServer
+from workbench.answers.posteriors import Manifest
 from workbench.settings import get_settings
 from workbench.specs.requests import MixtureRequest
 
@@ -181,6 +182,7 @@ def test_route_answers_by_the_expert_that_the_prompt_speaks_for(own: ModelHost, 
     host = host_on(vllm.client(), routes=True)
     prompt = "The old ship sailed 12 miles over the grey waves, and 36 gulls"
     got = answer(host, Case(MixtureRequest("lo"), prompt, GREEDY))
+    assert Manifest.of(host.plan(MixtureRequest("lo"))).engine == "vllm-route"
     assert {tuple(one.weights.items()) for one in tokens(got)} == {(("lo/sea", 1.0),)}
     require_same(answer(own, Case(MixtureRequest("lo/sea"), prompt, GREEDY)), got)
 
@@ -191,6 +193,7 @@ def test_what_vllm_cannot_answer_is_answered_here_and_says_why(
     case = Case(MixtureRequest("lo"), PROMPT, replace(GREEDY, num_candidates=3))
     host = host_on(vllm.client())
     assert answer(host, case) == answer(own, case)
+    assert [Manifest.of(host.plan(case.request, number)).engine for number in (3, 0)] == ["own", "vllm"]
     assert "vLLM gives the most probable tokens of single experts only" in caplog.text
 
 
@@ -212,3 +215,4 @@ def test_a_group_that_cannot_run_together_fails_and_no_other(own: ModelHost, hom
         assert not events or isinstance(events[-1], Done)
         with pytest.raises(ServingEngineError, match="does not answer"):
             answer(host, two)
+        assert host.plan(two.request, only_reads=True).engine == "own"  # a text is read without vLLM

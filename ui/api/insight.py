@@ -30,7 +30,7 @@ class PosteriorRequest(MixFields):
 @router.post("/posterior")
 async def posterior(body: PosteriorRequest, request: Request, state: State) -> PosteriorAnswer:
     """The weight of every expert at every token of a text, and of every part inside experts, block by block."""
-    plan = await run_in_threadpool(state.generations.plan, body.to_request(body.model))
+    plan = await run_in_threadpool(state.generations.plan, body.to_request(body.model), only_reads=True)
     await run_in_threadpool(state.generations.require_readable, plan, body.text)
     answer = await unless_gone(request, state.slots.call(state.generations.posterior, plan, body.text))
     return PosteriorAnswer(**vars(answer), manifest=Manifest.of(plan))

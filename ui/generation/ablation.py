@@ -35,7 +35,8 @@ async def without_each(
     read = await state.slots.call(state.generations.posterior, plan, text)
     yield Without("", _perplexity(read.logprobs))
     for name, lacking in _each(request, plan):
-        other = replace(await run_in_threadpool(state.generations.plan, lacking), precision=plan.precision)
+        other = await run_in_threadpool(state.generations.plan, lacking, only_reads=True)
+        other = replace(other, precision=plan.precision)
         logprobs = (await state.slots.call(state.generations.posterior, other, text)).logprobs
         losses = [after - before for before, after in zip(read.logprobs, logprobs, strict=True)]
         worst = min(range(len(losses)), key=losses.__getitem__)

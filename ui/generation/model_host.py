@@ -58,10 +58,11 @@ class ModelHost:
         self._lock = Lock()
         self._logged: set[str] = set()  # sentences about the precision
 
-    def plan(self, request: MixtureRequest, num_candidates: int = 0) -> GenerationPlan:
+    def plan(self, request: MixtureRequest, num_candidates: int = 0, *, only_reads: bool = False) -> GenerationPlan:
         """The plan for answering a request, read in one short transaction.
 
-        `num_candidates` are named in the place of each token, which not every engine can.
+        `num_candidates` are named in the place of each token, which not every engine can. A plan that `only_reads` a
+        text is of this process's own engine.
         """
         from workbench.registry.database import reading
         from workbench.requests import planning
@@ -69,7 +70,8 @@ class ModelHost:
 
         with reading(self.settings) as session:
             planned = planning.plan(session, get_storage(self.settings), request)
-        engine = self.host.engine_of(planned, num_candidates) if self.settings.vllm_url else "own"
+        is_elsewhere = bool(self.settings.vllm_url) and not only_reads
+        engine = self.host.engine_of(planned, num_candidates) if is_elsewhere else "own"
         precision = self._precision_of(planned) if engine == "own" else "stored"
         return replace(planned, precision=precision, engine=engine)
 

@@ -192,9 +192,8 @@ class VllmServer:
             raise ServingEngineError(problem, next_step) from error
         except httpx.HTTPError as error:
             self.forget()
-            raise ServingEngineError(
-                f"vLLM at {self.url} broke the connection: {error or type(error).__name__}.", _START
-            ) from error
+            cause = str(error).rstrip(".") or type(error).__name__
+            raise ServingEngineError(f"vLLM at {self.url} broke the connection: {cause}.", _START) from error
 
 
 def _end(response: httpx.Response) -> None:

@@ -341,7 +341,7 @@ class Player:
             return
         try:
             wanted = await run_in_threadpool(self.request_of, pane)
-            plan = await run_in_threadpool(self._state.generations.plan, wanted)
+            plan = await run_in_threadpool(self._state.generations.plan, wanted, NUM_NEXT)
             sampling = SamplingConfig(1, 0.0, num_candidates=NUM_NEXT)
             make = self._state.generations.stream
             async with aclosing(self._state.slots.stream(lambda: make(plan, request.prompt, sampling))) as tokens:

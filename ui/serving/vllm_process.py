@@ -63,7 +63,7 @@ def require_vllm(python: str) -> None:
         run = subprocess.run([python, "-c", _PARTS], capture_output=True, text=True, timeout=60, check=True)
         parts = json.loads(run.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise ServingEngineError(f"“{python}” is no Python that runs: {error}.", HOW_TO) from error
+        raise ServingEngineError(f"“{python}” cannot be run as a Python: {error}.", HOW_TO) from error
     if not parts["vllm"]:
         raise ServingEngineError(f"“{python}” has no vLLM.", HOW_TO)
     if not parts["version"].startswith(f"{VERSION}."):

@@ -53,7 +53,7 @@ class Manifest(Answer):
     engine: ServeEngine = Field(
         "own",
         description="What computed it: own, this server; vllm, a vLLM server; or vllm-route, one expert of the mixture "
-        "on a vLLM server, chosen by the prompt.",
+        "on a vLLM server, chosen by the prompt. A prompt of one token is always answered by this server.",
     )
     evidence_from: int = Field(
         0, description="Token of the prompt where evidence begins: in a conversation the first user's first words."
@@ -87,7 +87,7 @@ class Manifest(Answer):
             sampling=None if sampling is None else asdict(sampling),
             versions=_versions(),
             precision=plan.precision,
-            engine="own" if sampling is None else plan.engine,  # texts are read here
+            engine=plan.engine,
             evidence_from=plan.evidence_from,
         )
 

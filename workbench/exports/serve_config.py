@@ -199,7 +199,7 @@ def served_seed(session: Session, storage: Storage, name: str = "") -> ServedSee
     """A seed model, by default the one with the most adapters. Raises NotFoundError; BadSpecError if there is none."""
     seeds = [seed_row(session, name)] if name else list(session.scalars(select(SeedModel)))
     if not seeds:
-        raise BadSpecError(["There is no seed model to serve. Add one first: workbench seed add --help"])
+        raise BadSpecError(["The registry has no seed model. Add one first: workbench seed add --help"])
     ranked = [(seed, [allowed_rank(storage, one) for one in _adapters(session, seed)]) for seed in seeds]
     seed, ranks = max(ranked, key=lambda pair: (len(pair[1]), pair[0].created_at))
     folder = storage.path(seed.artifact_id)

@@ -33,7 +33,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Settings, Mapping[str
         (["--engine", "vllm"], "Give either the Python that has vLLM, or the URL of a server."),
         (["--engine", "vllm", "--url", "http://a", "--python", "p"], "Give either the Python"),
         (["--engine", "vllm", "--python", sys.executable], "has no vLLM. See docs/how_to/serve_on_vllm.md."),
-        (["--engine", "vllm", "--python", "/no/python"], "is no Python that runs"),
+        (["--engine", "vllm", "--python", "/no/python"], "cannot be run as a Python"),
         (["--engine", "vllm", "--url", "http://user:secret@host"], "must be http://NAME:PORT, without credentials"),
     ],
 )
