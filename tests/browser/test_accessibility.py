@@ -31,6 +31,7 @@ FITS = """() => {
 POPOVERS = ("", "experts", "experts?experts.chosen=first/code", "mixtures?mixture=first", "jobs")  # pages with some
 POPOVERS += ("corpora?part=Imports+%26+what+was+refused",)
 SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]"
+STILL = "() => !document.getAnimations().some((one) => one instanceof CSSTransition)"  # no colour or opacity on its way
 WIDE, TABLET, PHONE = (
     {"width": 1440, "height": 900},
     {"width": 1024, "height": 900},
@@ -151,8 +152,9 @@ def serious(page: Page) -> list[str]:
     page.evaluate(AXE)
     faults: list[str] = page.evaluate(SERIOUS)
     if faults:
-        expect(page.locator("[data-stale=true]")).to_have_count(0)
         expect(page.locator(SETTLED)).to_be_visible()
+        expect(page.locator("[data-stale=true]")).to_have_count(0)
+        page.wait_for_function(STILL)  # the colours come back over a second after the last part is drawn
         faults = page.evaluate(SERIOUS)
     return faults
 
