@@ -26,7 +26,7 @@ _PAGE = "address.page"  # the page that was drawn last
 _WRITTEN = "address.written"  # for each key, what stood in the address since the page was opened
 _USUAL = "address.usual"  # for each key, what its widget holds where the address says nothing
 _OPENED = "address.opened"  # what it held when the page was opened
-_FOUND = "address.found"  # what the browser's history brought, of each key that no widget has read since
+_RESTORED = "address.restored"  # what the browser's history brought, of each key that no widget has read since
 _FAULTS = "address.faults"  # for each key, what of the address could not be used, and what is shown instead
 
 
@@ -36,10 +36,10 @@ def open_page(name: str) -> None:
         st.session_state[_OPENED] = {key: st.query_params.get_all(key) for key in st.query_params}
     if st.session_state.get(_PAGE) != name:
         st.session_state[_PAGE], st.session_state[_WRITTEN], st.session_state[_FAULTS] = name, {}, {}
-        st.session_state[_FOUND] = {}
+        st.session_state[_RESTORED] = {}
     if _moved_in_history():
         known = {*_history(), *st.query_params}
-        st.session_state[_FOUND] = {key: st.query_params.get_all(key) for key in known}
+        st.session_state[_RESTORED] = {key: st.query_params.get_all(key) for key in known}
 
 
 @contextmanager
@@ -213,14 +213,14 @@ def fresh(key: str) -> list[str] | None:
     *forward* brought stays new until it is read: a part of the page that asks for another run may cut the first short.
     """
     values = st.query_params.get_all(key)
-    is_found = st.session_state.get(_FOUND, {}).pop(key, None) == values
+    is_restored = st.session_state.get(_RESTORED, {}).pop(key, None) == values
     written = _history().setdefault(key, [])
     is_first, is_known = not written, values in written
     if values not in written:
         written.append(values)
     if is_first:
         return values or None
-    return None if is_known and not (is_found or _moved_in_history()) else values
+    return None if is_known and not (is_restored or _moved_in_history()) else values
 
 
 def note(key: str, values: list[str]) -> None:
