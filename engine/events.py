@@ -241,10 +241,13 @@ Event = Progress | Step | Evaluated | Saving | Saved | TrainingFinished | Note |
 Made = TypeVar("Made")
 
 
-def forward_progress(events: Iterator[Progress | Made], total: float | None = None) -> Generator[Progress, None, Made]:
-    """Yields the progress, with `total` if it has none; returns the last item."""
+def forward_progress(
+    events: Iterator[Progress | Made], total: float | None = None, phase: str = ""
+) -> Generator[Progress, None, Made]:
+    """Yields the progress, with `total` if it has none, as of a phase if one is given; returns the last item."""
     for event in events:
         if not isinstance(event, Progress):
             return event
-        yield event if event.total is not None else replace(event, total=total)
+        event = event if event.total is not None else replace(event, total=total)
+        yield replace(event, phase=phase, note=phase) if phase else event
     raise AssertionError("long work ends with what it made")

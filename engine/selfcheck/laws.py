@@ -28,6 +28,7 @@ from engine.selfcheck.gate_laws import (
 from engine.selfcheck.law import Law, LawVerdict, judge
 from engine.selfcheck.mode_laws import parts_of_one_backbone
 from engine.selfcheck.persistence_laws import adding_touches_nothing, moving_changes_nothing, resumed_is_uninterrupted
+from engine.selfcheck.router_laws import routers_are_solved
 from engine.selfcheck.test_bed import TestBed
 
 LAWS = (
@@ -80,6 +81,13 @@ LAWS = (
     ),
     Law("L18", "cached decoding is plain decoding", "1e-5", 1e-5, cached_is_plain),
     Law("L19", "mixing from stored scores is mixing from live forward passes", "1e-5", 1e-5, stored_is_live),
+    Law(
+        "L20",
+        "routers of streamed sums are those of all inputs at once; the expert always chosen is the joined model",
+        "1e-5",
+        1e-5,
+        routers_are_solved,
+    ),
 )
 
 

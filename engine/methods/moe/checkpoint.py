@@ -1,8 +1,8 @@
 """Several experts that differ only in their feed-forward networks, as one mixture-of-experts model of transformers.
 
-In each layer the model adds the outputs of all networks with fixed weights. Its routers are zeros, so they give every
-network the share 1/E; weights that differ are in the networks' last maps. This is a mixture of the networks' outputs,
-not of the probabilities of the next token that a mixture computes.
+In each layer the model adds the outputs of all networks with fixed weights, or of the k that a router chooses. Without
+routers they are zeros, so they give every network the share 1/E; weights that differ are in the networks' last maps.
+This is a mixture of the networks' outputs, not of the probabilities of the next token that a mixture computes.
 
 Sources: https://github.com/arcee-ai/mergekit/blob/main/docs/moe.md
 """
@@ -32,6 +32,7 @@ _COUNTERPARTS: dict[str, tuple[str, str]] = {
 }
 _NOT_SHAPE = ("model_type", "architectures", "transformers_version", "dtype", "layer_types", "_name_or_path")
 _NETWORKS = tuple(f"mlp.{one}_proj.weight" for one in ("gate", "up", "down"))
+_ROUTER = "mlp.gate.weight"
 _NUM_CHECKED = 8  # tokens with which the new model is compared with the first
 _MIX = "Export each expert on its own, or mix them here."
 
@@ -45,23 +46,48 @@ def as_moe(models: Mapping[str, Callable[[], Any]], weights: Mapping[str, float]
     names = [name for name in models if weights[name] > 0]
     if len(names) < 2:
         raise ModelError("A model of several experts needs two with a weight above 0.", "Switch another expert on.")
-    total, first = math.fsum(weights[name] for name in names), models[names[0]]()
-    moe = _empty(first, len(names))
+    total = math.fsum(weights[name] for name in names)
+    scales = {name: len(names) * weights[name] / total for name in names}
+    yield from _assembled(models, scales, len(names))
+
+
+def as_sparse_moe(models: Mapping[str, Callable[[], Any]], num_active: int) -> Iterator[Progress | Any]:
+    """As `as_moe`, but in each layer a token goes through `num_active` experts; `set_routers` says which.
+
+    Their shares are the softmax over these, as in Mixtral: with one expert it is 1.
+    """
+    yield from _assembled(models, dict.fromkeys(models, 1.0), num_active)
+
+
+@torch.no_grad()
+def set_routers(moe: Any, routers_LEH: Tensor) -> None:
+    """Gives each layer [L] its router [E, H], in the precision of the model."""
+    routers = [tensor for name, tensor in moe.state_dict().items() if name.endswith(_ROUTER)]
+    for router, new_EH in zip(routers, routers_LEH, strict=True):
+        router.copy_(new_EH)
+
+
+def _assembled(
+    models: Mapping[str, Callable[[], Any]], scales: Mapping[str, float], num_active: int
+) -> Iterator[Progress | Any]:
+    names = [*scales]
+    first = models[names[0]]()
+    moe = _empty(first, len(names), num_active)
     _copy_shared(moe, first.state_dict())
     for number in range(len(names)):
         _put(moe, number, first.state_dict(), 1.0)
-    _require_same_logits(first, moe)  # while all networks are alike
+    _require_same_logits(first, moe)  # while all networks and routers are alike
     shared = {name: tensor for name, tensor in first.state_dict().items() if ".mlp." not in name}
     for number, name in enumerate(names):
         state = models[name]().state_dict() if number else first.state_dict()
         _require_same_shared(shared, state, names[0], name)
-        _put(moe, number, state, len(names) * weights[name] / total)
+        _put(moe, number, state, scales[name])
         yield Progress(number + 1, len(names), "models", f"adding {name}")
     yield moe.eval()
 
 
 @one_at_a_time()
-def _empty(lm: Any, num_experts: int) -> Any:
+def _empty(lm: Any, num_experts: int, num_active: int) -> Any:
     """A model of the counterpart's family with the shape of `lm`; its tensors are not set."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -78,7 +104,7 @@ def _empty(lm: Any, num_experts: int) -> Any:
         raise ModelError(
             f"A model with sliding attention in some layers has no counterpart of the family “{counterpart}”.", _MIX
         )
-    shape |= {count: num_experts, "num_experts_per_tok": num_experts, "norm_topk_prob": True}
+    shape |= {count: num_experts, "num_experts_per_tok": num_active, "norm_topk_prob": True}
     config = AutoConfig.for_model(counterpart, **shape, moe_intermediate_size=lm.config.intermediate_size)
     return AutoModelForCausalLM.from_config(config, dtype=lm.dtype).eval()
 
@@ -88,7 +114,7 @@ def _copy_shared(moe: Any, state: Mapping[str, Tensor]) -> None:
     """Copies all but the networks, and zeros as routers; raises ModelError for a tensor that has no place."""
     rest = {name for name in state if not name.endswith(_NETWORKS)}
     for name, tensor in moe.state_dict().items():
-        if name.endswith("mlp.gate.weight"):
+        if name.endswith(_ROUTER):
             tensor.zero_()
         elif ".mlp.experts." not in name:
             tensor.copy_(state[name])

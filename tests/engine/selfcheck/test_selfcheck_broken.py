@@ -22,9 +22,11 @@ from engine.mixing import base, posterior
 from engine.models.likelihoods import TokenScores
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
+from engine.selfcheck import router_laws
 from engine.selfcheck.law import LawVerdict
 from engine.selfcheck.laws import LAWS, run_laws
 from engine.text import corpus
+from engine.text.blocks import EvalSample
 from engine.training import checkpoint
 
 pytestmark = pytest.mark.slow
@@ -246,6 +248,16 @@ def no_cache_beside_a_backbone(patch: Patch) -> None:
     patch.setattr(mode_model.ModeModel, "read", lambda self, ids, keys, *_, **__: real(self, ids, keys))
 
 
+def swapped_routers(patch: Patch) -> None:
+    real = router_laws.set_routers
+    patch.setattr(router_laws, "set_routers", lambda moe, routers_LEH: real(moe, routers_LEH.flip(1)))
+
+
+def first_batch_only(patch: Patch) -> None:
+    real = EvalSample.batches
+    patch.setattr(EvalSample, "batches", lambda self, size: itertools.islice(real(self, size), 1))
+
+
 BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
     ("L1", smoothed_prior),
     ("L1", other_mix(loud_mix, mixing)),
@@ -280,6 +292,8 @@ BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
     ("L19", coarse_scores),
     ("L19", crowded_batches),
     ("L19", updates_by_row),
+    ("L20", swapped_routers),
+    ("L20", first_batch_only),
 ]
 
 

@@ -1,0 +1,162 @@
+"""Routers in closed form, out of sums over each expert's own text (DUME).
+
+An expert's sums are those of its model's inputs x of each layer's network: A = Σ x xᵀ and b = Σ x. The router of a
+layer is W = (A + λ·trace(A)/H·I)⁻¹ B, where A is the sum over the experts and B has a column of each; each of the
+experts counts alike, however many tokens it has, and each column of W has length 1. Sums add up, so an expert is added
+or left out exactly, and no other expert's sums change.
+
+Readings: the paper appends 1 to x for a bias, which the routers of Mixtral and Qwen3-MoE do not have; its λ is 0.01
+whatever the size of x, here it is relative to A's mean eigenvalue. Source: https://github.com/gensyn-ai/dume
+Shapes: L layers, H the width of the model, E experts, N tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from engine.errors import DamagedFileError, ModelError
+from engine.events import Progress
+from engine.text.blocks import EvalSample
+
+NETWORK = ".mlp"  # how the module of a layer's network is called in the families that have a counterpart
+_ROUTER = ".mlp.gate"
+_BATCH = 4  # blocks read at once
+_FILE = "sums.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Sums over the tokens of one expert's text, in float64."""
+
+    squares_LHH: Tensor
+    inputs_LH: Tensor
+    num_tokens: int
+
+    def save(self, folder: Path) -> None:
+        """Writes them; of the symmetric matrices one half."""
+        rows, columns = torch.triu_indices(*self.squares_LHH.shape[1:])
+        tensors = {"squares": self.squares_LHH[:, rows, columns].contiguous(), "inputs": self.inputs_LH}
+        save_file(tensors, folder / _FILE, {"num_tokens": str(self.num_tokens)})
+
+    @classmethod
+    def load(cls, folder: Path) -> Sums:
+        """Raises DamagedFileError."""
+        try:
+            with safe_open(folder / _FILE, "pt") as file:
+                inputs_LH, halves = file.get_tensor("inputs"), file.get_tensor("squares")
+                num_tokens = int(file.metadata()["num_tokens"])
+            num_layers, width = inputs_LH.shape
+            squares_LHH = torch.zeros(num_layers, width, width, dtype=torch.float64)
+            rows, columns = torch.triu_indices(width, width)
+            squares_LHH[:, rows, columns] = halves
+            squares_LHH[:, columns, rows] = halves
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+            raise DamagedFileError(f"The sums in {folder} cannot be read ({error}).", "Delete them.") from error
+        return cls(squares_LHH, inputs_LH, num_tokens)
+
+
+def gather(lm: Any, samples: Sequence[EvalSample]) -> Iterator[Progress | Sums]:
+    """Reads texts with an expert's model, a plain decoder, and yields progress in tokens, then the sums."""
+    squares: dict[str, Tensor] = {}
+    inputs: dict[str, Tensor] = {}
+
+    def add(name: str, x: Tensor) -> None:
+        x_NH = x.detach().flatten(0, -2).double()
+        squares[name] = squares.get(name, 0) + x_NH.T @ x_NH
+        inputs[name] = inputs.get(name, 0) + x_NH.sum(0)
+
+    yield from _read(lm, NETWORK, add, samples)
+    yield Sums(
+        torch.stack([one.cpu() for one in squares.values()]),
+        torch.stack([one.cpu() for one in inputs.values()]),
+        sum(sample.num_tokens for sample in samples),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Routers:
+    """The router of each layer, and how well its equations are conditioned."""
+
+    weights_LEH: Tensor  # float64
+    condition_L: Tensor  # the largest eigenvalue of what was inverted over its smallest
+
+    @property
+    def cosine_EE(self) -> Tensor:
+        """The cosine of every two experts' columns, mean over layers: with 1 no token tells them apart."""
+        return torch.einsum("leh,lfh->ef", self.weights_LEH, self.weights_LEH) / len(self.weights_LEH)
+
+
+def solve(sums: Sequence[Sums], shrinkage: float, temperature: float = 1.0) -> Routers:
+    """The routers of experts in the order of their sums; `shrinkage` is λ. Columns are divided by the temperature.
+
+    Raises ModelError for sums of different shapes.
+    """
+    for one in sums:
+        if one.squares_LHH.shape != sums[0].squares_LHH.shape:
+            raise ModelError(
+                "These experts have different numbers of layers or widths, so no router can choose among them.",
+                "Choose experts of one seed model.",
+            )
+    squares_LHH, columns_LHE = torch.zeros_like(sums[0].squares_LHH), list[Tensor]()
+    for one in sums:
+        squares_LHH += one.squares_LHH / one.num_tokens
+        columns_LHE.append(one.inputs_LH / one.num_tokens)
+    width = squares_LHH.shape[-1]
+    mean_L = squares_LHH.diagonal(dim1=1, dim2=2).mean(1)
+    damped_LHH = squares_LHH + (shrinkage * mean_L)[:, None, None] * torch.eye(width, dtype=torch.float64)
+    weights_LHE = torch.linalg.solve(damped_LHH, torch.stack(columns_LHE, -1))
+    weights_LHE = weights_LHE / weights_LHE.norm(dim=1, keepdim=True)
+    eigenvalues_LH = torch.linalg.eigvalsh(damped_LHH)
+    most_L = eigenvalues_LH[:, -1]
+    least_L = torch.maximum(eigenvalues_LH[:, 0], most_L * torch.finfo(torch.float64).eps)  # rounding may go below 0
+    return Routers(weights_LHE.mT / temperature, most_L / least_L)
+
+
+def count_choices(moe: Any, samples: Sequence[EvalSample]) -> Iterator[Progress | Tensor]:
+    """Reads texts with the joined model and yields progress, then how many tokens each router gave to each expert.
+
+    Counts [L, E] are of a router's first choice.
+    """
+    routers = {name: module.weight for name, module in moe.named_modules() if name.endswith(_ROUTER)}
+    counts = {name: torch.zeros(len(weight), dtype=torch.long) for name, weight in routers.items()}
+
+    def count(name: str, x: Tensor) -> None:
+        chosen_N = nn.functional.linear(x.flatten(0, -2), routers[name]).argmax(-1)
+        counts[name] += torch.bincount(chosen_N.cpu(), minlength=len(routers[name]))
+
+    yield from _read(moe, _ROUTER, count, samples)
+    yield torch.stack([*counts.values()])
+
+
+@torch.inference_mode()
+def _read(lm: Any, suffix: str, take: Any, samples: Sequence[EvalSample]) -> Iterator[Progress]:
+    done, total = 0, sum(sample.num_tokens for sample in samples)
+    with inputs_of(lm, suffix, take):
+        for ids_NT, _ in (batch for sample in samples for batch in sample.batches(_BATCH)):
+            lm.base_model(input_ids=torch.from_numpy(ids_NT).to(lm.device), use_cache=False)
+            done += ids_NT.size
+            yield Progress(done, total, "tokens")
+
+
+@contextmanager
+def inputs_of(lm: Any, suffix: str, take: Any) -> Iterator[None]:
+    """While it is open, `take(name, x)` sees what goes into each module whose name ends so, in order of layers."""
+    hooks = [
+        module.register_forward_pre_hook(lambda _, inputs, name=name: take(name, inputs[0]))
+        for name, module in lm.named_modules()
+        if name.endswith(suffix)
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
