@@ -49,6 +49,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "train-expert": {"name": "sailor", "domain": "sea", "mixture": "small", "training": TRAINING},
     "make-mixture": {"name": "both", "experts": ["small/court", "small/kitchen"]},
     "average-experts": {"name": "mean", "experts": ["small/court", "small/kitchen"]},
+    "join-experts": {"name": "joined", "experts": ["small/court", "small/kitchen"], "tokens": 512, "block_size": 32},
     "evaluate": {"mixture": "small", "block_size": 32, "max_tokens": 128},
     "export-expert": {"expert": "small/court", "folder": "HERE/out"},
     "pack-expert": {"expert": "small/court", "file": "HERE/court.expert"},

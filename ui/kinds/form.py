@@ -58,7 +58,7 @@ class TrainForm:
 
 SEED, JOINT, EXPERT = "Seed model", "DEMix, LoRA, MoE or dense", "New expert"
 TOGETHER = "Several experts together"  # an outcome of the form JOINT
-AVERAGE, CLASSIFY = "Average", "Few-shot classification"
+AVERAGE, JOIN, CLASSIFY = "Average", "Joined model", "Few-shot classification"
 MODE = "MoDE expert"
 
 DOMAINS = Need("domains", "There is no domain yet.", "Import some text first.", "import-corpus", CORPORA)

@@ -8,6 +8,7 @@ DISTANCES = "distances"  # of scored text to the centres of a clustering
 DOCUMENTS = "documents"  # the domains of a corpus
 PIECES = "pieces"  # of documents that are cut for clustering
 REPORT = "report"
+ROUTER_SUMS = "router-sums"  # of an expert's text, for routers in closed form
 SCORES = "scores"
 SEED = "seed"
 TOKENS = "tokens"

@@ -164,10 +164,10 @@ def weighed_expert(work: Work, row: Expert, weight: float) -> WeighedExpert:
     return WeighedExpert(row.id, row.name, row.method, base, kept, weight)
 
 
-def merge_experts(merge: Callable[..., Any], parts: Sequence[WeighedExpert]) -> Events[Any]:
-    """Passes the progress of `merge(loaders, weights)` on and returns its model, a plain decoder."""
+def merge_experts(merge: Callable[..., Any], parts: Sequence[WeighedExpert], phase: str = "") -> Events[Any]:
+    """Passes the progress of `merge(loaders, weights)` on, of a phase if any; returns its model, a plain decoder."""
     loaders, weights = {part.name: part.load for part in parts}, {part.name: part.weight for part in parts}
-    return (yield from forward_progress(merge(loaders, weights)))
+    return (yield from forward_progress(merge(loaders, weights), phase=phase))
 
 
 def require_one_template(parts: Sequence[WeighedExpert]) -> None:

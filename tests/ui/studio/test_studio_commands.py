@@ -60,6 +60,7 @@ ANSWERS: dict[str, dict[tuple[str, ...], Any]] = {
         ("training", "num_steps"): 9,
     },
     "average-experts": {("name",): NAME, ("experts",): ["a", "b"], ("prior",): "p"},
+    "join-experts": {("name",): NAME, ("experts",): ["a", "b"], ("top_k",): 2, ("shrinkage",): 0.5},
     "train-expert": {
         ("name",): NAME,
         ("domain",): "d",

@@ -19,6 +19,7 @@ from ui.cli.verbs import CREATED, NAME, Column, CommandGroup, Outcome, get_card,
 from ui.present.text.formatting import pluralize, size
 from ui.present.text.parents import describe_parent, proposal_rows
 from workbench.analysis.changes.additions import additions_of, worse_than_before
+from workbench.analysis.routers import describe_routers, facts_of
 from workbench.answers.cards import ExpertCard, ReportCard
 from workbench.exports.facts import old_masks
 from workbench.formatting.shell_command import shell_command
@@ -68,6 +69,8 @@ def _print(card: ExpertCard) -> None:
     print_fields(card.model_dump(exclude={"id", "base_id", "size_bytes", "created_at"}) | readable)
     if worse := worse_than_before(card.metrics):
         print_note(worse)
+    if facts := facts_of(card):
+        say_each(*describe_routers(facts))
     say_each(read(old_masks, get_storage(), card.name))
 
 

@@ -60,7 +60,7 @@ from workbench.answers.posteriors import EvidenceCalibration
 from workbench.exports.serve_config import SCRIPT, write_serve_config
 from workbench.formatting.shell_command import evaluate_command, shell_command
 from workbench.kinds.kind import parse_as
-from workbench.kinds.training.mixtures import AverageExperts
+from workbench.kinds.training.mixtures import AverageExperts, JoinExperts
 from workbench.questions.calibration import CalibrationRequest, NewMixture, make_mixture, names_evidence
 from workbench.questions.costs import CostRequest, MixtureCosts
 from workbench.questions.inference_modes import INFERENCE_MODES, InferenceModeComparison, InferenceModesRequest
@@ -278,6 +278,7 @@ def cost(_: CostRequest, answer: MixtureCosts) -> None:
 
 
 app.add_job("average NAME", AverageExperts)
+app.add_job("join NAME", JoinExperts)
 app.add_jobs("mixture")
 
 

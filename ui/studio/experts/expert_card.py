@@ -30,6 +30,7 @@ from ui.widgets.parents import show_posterior
 from workbench.analysis import perplexity_tables
 from workbench.analysis.changes.additions import additions_of, worse_than_before
 from workbench.analysis.perplexity_tables import in_domain_scores
+from workbench.analysis.routers import RouterFacts, describe_routers, facts_of
 from workbench.answers.cards import ExpertCard
 from workbench.exports.facts import old_masks
 from workbench.formatting.number_format import DASH
@@ -194,6 +195,8 @@ def show_expert(card: ExpertCard, split: HeldOutSplit) -> None:
     if warning:
         st.warning(warning, icon=":material/history:")
     parts = _PARTS
+    if facts := facts_of(card):
+        parts = {"Routers": partial(_show_routers, facts)} | parts
     if experts.has_parts(card):
         offer_composition(card)
         parts = {"Parts": show_parts} | parts
@@ -237,6 +240,22 @@ def _show_lineage(card: ExpertCard) -> None:
     if known := known_to_parent(card.metrics, card.parent or "Its parent"):
         st.caption(plain(known))
     show_posterior(card.metrics, card.parent or "", f"expert_{card.id}")
+
+
+def _show_routers(facts: RouterFacts, card: ExpertCard) -> None:
+    rows = [
+        {
+            "dev text of": name,
+            "tokens": facts.num_held_out[number],
+            **{f"to {chosen} (%)": in_percent(share) for chosen, share in zip(facts.experts, shares, strict=True)},
+            "lowest layer (%)": in_percent(min(facts.accuracy[number] or (0.0,))),
+        }
+        for number, (name, shares) in enumerate(zip(facts.experts, facts.chosen, strict=True))
+        if shares is not None
+    ]
+    show_table(rows, f"routers_{card.id}", f"Where the routers of {card.name} send each expert's text")
+    for sentence in describe_routers(facts):
+        st.caption(plain(sentence))
 
 
 def _show_curve(card: ExpertCard) -> None:

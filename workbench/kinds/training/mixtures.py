@@ -1,15 +1,19 @@
-"""Kinds of job that put experts together: into a mixture, or into their average (BTM)."""
+"""Kinds of job that put experts together: into a mixture, their average (BTM), or one sparse model (DUME)."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
+from engine.config import MOST_TOKENS
 from workbench.formatting.number_format import pluralize
 from workbench.kinds.kind import Kind, Probe, ResultLink, expert_link, named, no_path
 from workbench.specs.base import ExpertName, Name, Spec
 from workbench.specs.gates import AnyGate, default_gate
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 
 class MakeMixture(Spec):
@@ -82,4 +86,81 @@ AVERAGE_EXPERTS = Kind(
 )
 
 
-KIND = (MAKE_MIXTURE, AVERAGE_EXPERTS)
+class JoinExperts(Spec):
+    """Join experts into one sparse model: routers, solved in closed form, choose among their networks (DUME)."""
+
+    kind: Literal["join-experts"] = "join-experts"
+    name: Name = Field(
+        description="Name of the mixture that will hold the joined model; the expert is called NAME/ridge."
+    )
+    experts: list[ExpertName] = Field(
+        min_length=2, description="Experts that differ only in their feed-forward networks, such as DEMix experts."
+    )
+    top_k: int = Field(
+        1,
+        ge=1,
+        description="Networks that each token goes through in a layer; their outputs get the shares of a softmax.",
+        title="Networks of each token (top k)",
+    )
+    tokens: int = Field(
+        65_536,
+        ge=8,
+        le=MOST_TOKENS,
+        description="Tokens to read of each expert's own training text; 20 or more for each dimension of the model.",
+    )
+    shrinkage: float = Field(
+        0.01,
+        ge=1e-9,
+        le=1e6,
+        description="Ridge penalty, relative to the mean eigenvalue of the inputs' second moments.",
+    )
+    temperature: float = Field(
+        1.0, gt=0, le=1e6, description="How evenly the outputs of several networks are shared; lower is sharper."
+    )
+    block_size: int = Field(
+        256, ge=8, le=MOST_TOKENS, description="Most tokens of context while the text is read; at most the model's."
+    )
+
+    @property
+    def expert(self) -> str:
+        """The name of the joined expert."""
+        return f"{self.name}/ridge"
+
+    @model_validator(mode="after")
+    def _joinable(self) -> JoinExperts:
+        if len(set(self.experts)) < len(self.experts):
+            raise ValueError("name each expert once")
+        if self.top_k > len(self.experts):
+            raise ValueError(f"a token can go through at most {len(self.experts)} networks, one of each expert")
+        return self
+
+
+def _join_complaints(session: Session, spec: JoinExperts) -> list[str]:
+    from engine.methods.registry import method_of  # here, since a spec is read without the registry
+    from workbench.schema.names import find_row
+    from workbench.schema.tables import Expert
+
+    complaints = []
+    for name in spec.experts:
+        if (row := find_row(session, Expert, name)) is None:
+            continue
+        if because := method_of(row.method).no_decoder_because:
+            complaints.append(f"“{name}” cannot become a part of one model: it {because}.")
+        elif row.domain_id is None and not row.config.get("domains"):
+            complaints.append(f"“{name}” has no training text here, which its router is solved from: leave it out.")
+    return complaints
+
+
+JOIN_EXPERTS = Kind(
+    spec=JoinExperts,
+    title="Join into",
+    creates=lambda spec: [("expert", spec.expert), ("mixture", spec.name)],
+    requires=lambda spec: named("expert", *spec.experts),
+    reads=no_path,
+    complaints=_join_complaints,
+    command="mixture join NAME",
+    link=expert_link("See the joined model"),
+)
+
+
+KIND = (MAKE_MIXTURE, AVERAGE_EXPERTS, JOIN_EXPERTS)

@@ -1,0 +1,199 @@
+"""Joins experts into one sparse model with routers in closed form (DUME). Nothing is trained.
+
+The sums of an expert over its own text are an artifact of their own: another join with it reads them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from sqlalchemy.orm import Session
+from torch import Tensor
+
+from engine.device import choose_device
+from engine.errors import ModelError
+from engine.events import Event, forward_progress
+from engine.loading.loaded_base import computes_in
+from engine.methods.moe.checkpoint import as_sparse_moe, set_routers
+from engine.methods.moe.descriptor import METHOD as MOE
+from engine.methods.multi_expert_files import read_limits
+from engine.methods.ridge.descriptor import METHOD as RIDGE
+from engine.methods.ridge.router import Routers, Sums, count_choices, gather, solve
+from engine.models.multi_expert import MultiExpertModel
+from engine.text.blocks import EvalSample, Tokens
+from engine.text.chat.template import template_folder
+from engine.text.tokenizer import load_tokenizer
+from jobs.attempt.work import Events, JobRun, Work
+from jobs.kinds.shared.expert_files import HeldOut, keep_expert, register_new_expert, store_base
+from jobs.kinds.shared.phases import follow_phases
+from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack, require_same
+from jobs.kinds.training.averages import (
+    WeighedExpert,
+    merge_experts,
+    require_one_template,
+    require_one_tokenizer,
+    weighed_expert,
+)
+from workbench.analysis.changes.retrained_baselines import name_now
+from workbench.analysis.routers import ROUTERS, RouterFacts, describe_routers
+from workbench.formatting.number_format import pluralize
+from workbench.kinds.training.mixtures import JoinExperts
+from workbench.registry.experts import COMPOSED, domains_of, expert_row
+from workbench.registry.mixtures import create_mixture
+from workbench.specs.requests import MixtureSpec
+from workbench.store import artifact_kinds
+
+_DEV_TOKENS = 4_096  # of each expert's held-out text, to count what the routers choose
+_MERGING = "merging the networks"  # a phase, as those below
+_TOKEN_SECONDS = 1e-3  # to read one, before any was read: only the shares of the phases count then
+
+
+def run(work: Work, spec: JoinExperts) -> JobRun:
+    """Merges the networks, gathers what sums are missing, solves the routers and counts what they choose."""
+    tokens = {_reading(name): spec.tokens for name in spec.experts} | {
+        _counting(name): _DEV_TOKENS for name in spec.experts
+    }
+    expected = {_MERGING: 1.0} | {phase: number * _TOKEN_SECONDS for phase, number in tokens.items()}
+    return (yield from follow_phases(_join(work, spec), expected))
+
+
+def _reading(expert: str) -> str:
+    return f"reading the text of {expert} with its model"
+
+
+def _counting(expert: str) -> str:
+    return f"counting what the routers choose in the text of {expert}"
+
+
+def _join(work: Work, spec: JoinExperts) -> JobRun:
+    with work.reading() as session:
+        rows = [expert_row(session, name) for name in spec.experts]
+        require_one_tokenizer(rows)
+        parts = [weighed_expert(work, row, 1.0) for row in rows]
+        domains_by_name = {
+            row.name: [
+                domain_files(session, work.storage, name)
+                for name in dict.fromkeys(name_now(session, row, name) for name in domains_of(row))
+            ]
+            for row in rows
+        }
+        tokenizer_sha256, seeds = rows[0].tokenizer_sha256, {row.seed_id for row in rows}
+    require_one_template(parts)
+    texts = {domain.id: domain for domains in domains_by_name.values() for domain in domains}
+    require_same(work, [*texts.values()], {f"expert “{part.name}”": str(part.kept.sha256) for part in parts})
+    first = parts[0]
+    block_size = min(spec.block_size, read_limits(first.base.folder).max_positions)
+    moe = yield from merge_experts(lambda models, _: as_sparse_moe(models, spec.top_k), parts, _MERGING)
+    sums, choices = list[Sums](), dict[str, Tensor]()
+    for part in parts:
+        of_part = yield from _sums(
+            work, part, domains_by_name[part.name], spec.tokens, block_size, moe.config.hidden_size
+        )
+        sums.append(of_part)
+    routers = solve(sums, spec.shrinkage, spec.temperature)
+    set_routers(moe, routers.weights_LEH)
+    stored = moe.dtype
+    read = _placed(work, moe)
+    for part in parts:
+        choices[part.name] = yield from _choices(work, read, part, domains_by_name[part.name], block_size)
+    moe = read.to("cpu", stored)  # to the bit what it was
+    key = work.stable_id("expert")
+    model = MultiExpertModel(moe, [key], RIDGE.new_placement())
+    expert = keep_expert(
+        work,
+        model,
+        key,
+        spec.expert,
+        [*texts.values()],
+        method=RIDGE.name,
+        held_out=HeldOut(),
+        base_id=store_base(work, RIDGE, model, load_tokenizer(first.base.folder), first.kept.folder),
+        tokenizer_sha256=tokenizer_sha256,
+    )
+    config = {
+        COMPOSED: [{"id": part.id, "name": part.name} for part in parts],
+        MOE.config_field: {"num_experts": len(parts), "active_experts": spec.top_k},
+        "shrinkage": spec.shrinkage,
+        "temperature": spec.temperature,
+        "block_size": block_size,
+    }
+    facts = _facts(spec, sums, routers, choices)
+
+    def register(session: Session) -> dict[str, Any]:
+        seed_id = seeds.pop() if len(seeds) == 1 else None
+        metrics = {ROUTERS: facts.model_dump()}
+        register_new_expert(session, work, expert, seed_id=seed_id, parent_id=None, config=config, metrics=metrics)
+        create_mixture(session, MixtureSpec(name=spec.name, experts=[spec.expert]))
+        sentence = f"{pluralize(len(parts), 'expert')} joined as {spec.expert}. {' '.join(describe_routers(facts))}"
+        return {"mixture": spec.name, "expert": spec.expert, "sentence": sentence}
+
+    return register
+
+
+def _facts(spec: JoinExperts, sums: Sequence[Sums], routers: Routers, choices: Mapping[str, Tensor]) -> RouterFacts:
+    """What the routers do with each expert's dev text; `choices` are its tokens by layer and chosen expert [L, E]."""
+    shares = [counts_LE / counts_LE.sum(1, keepdim=True) if counts_LE.sum() else None for counts_LE in choices.values()]
+    return RouterFacts(
+        experts=spec.experts,
+        top_k=spec.top_k,
+        width=sums[0].inputs_LH.shape[1],
+        num_read=[one.num_tokens for one in sums],
+        num_held_out=[int(counts_LE[0].sum()) for counts_LE in choices.values()],
+        accuracy=[None if of is None else of[:, number].tolist() for number, of in enumerate(shares)],
+        chosen=[None if of is None else of.mean(0).tolist() for of in shares],
+        condition=routers.condition_L.tolist(),
+        cosine=routers.cosine_EE.tolist(),
+    )
+
+
+def _sums(
+    work: Work, part: WeighedExpert, domains: Sequence[DomainFiles], num_tokens: int, block_size: int, width: int
+) -> Events[Sums]:
+    """The sums of an expert over its own text, equally much of each domain; gathered if no job has done so yet."""
+    samples = yield from _samples(work, part, domains, "train", num_tokens, block_size)
+    if (number := sum(sample.num_tokens for sample in samples)) < width:
+        raise ModelError(
+            f"The text of “{part.name}” has {number:,} tokens to read, fewer than the {width:,} dimensions of the "
+            "model: a router cannot be solved from it.",
+            "Import more text and train the expert on it, read more tokens (--tokens), or leave it out.",
+        )
+    read = [part.base.sha256, part.kept.sha256, *sorted(sample.sha256 for sample in samples)]
+    key = f"{artifact_kinds.ROUTER_SUMS}:{hashlib.sha256(json.dumps(read).encode()).hexdigest()}"
+
+    def fill(folder: Path) -> Iterator[Event]:
+        gathering = gather(_placed(work, part.load()), samples)
+        sums = yield from forward_progress(gathering, phase=_reading(part.name))
+        sums.save(folder)
+
+    return Sums.load((yield from work.cached_artifact(key, artifact_kinds.ROUTER_SUMS, fill)))
+
+
+def _placed(work: Work, lm: Any) -> Any:
+    """A model where it reads text, in float32 where 16 bits are slow."""
+    device = choose_device(work.settings.device)
+    return lm.to(device, lm.dtype if computes_in(lm.dtype, device) else torch.float32)
+
+
+def _choices(
+    work: Work, moe: Any, part: WeighedExpert, domains: Sequence[DomainFiles], block_size: int
+) -> Events[Tensor]:
+    """How many tokens of an expert's dev text each router sends to each expert [L, E]."""
+    samples = yield from _samples(work, part, domains, "dev", _DEV_TOKENS, block_size)
+    return (yield from forward_progress(count_choices(moe, samples), phase=_counting(part.name)))
+
+
+def _samples(
+    work: Work, part: WeighedExpert, domains: Sequence[DomainFiles], split: str, num_tokens: int, block_size: int
+) -> Events[list[EvalSample]]:
+    """A split of an expert's domains, equally much of each."""
+    tokenizer, template = load_tokenizer(part.base.folder), template_folder(part.base.folder, part.kept.folder)
+    samples = []
+    for domain in domains:
+        tokens = Tokens.open((yield from pack(work, domain, tokenizer, template, block_size)), split)
+        samples.append(EvalSample.of(tokens, block_size, max(num_tokens // len(domains), 1)))
+    return samples
