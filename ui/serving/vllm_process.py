@@ -51,6 +51,7 @@ def vllm_command(served: ServedSeed, python: str, port: int, key: str) -> VllmCo
         KEY_VARIABLE: key,
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         "VLLM_NO_USAGE_STATS": "1",
+        "PYTHONSAFEPATH": "1",  # else a file in the current folder counts more than a library of its name
         "VLLM_USE_V2_MODEL_RUNNER": "0",  # it takes no logits processors of this interface
         "HF_HUB_OFFLINE": "1",
     }

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ui.cli.app import main
 from ui.serving import up
+from ui.serving.vllm_process import vllm_command
+from workbench.exports.serve_config import ServedSeed
 from workbench.settings import Settings
 
 
@@ -59,3 +62,11 @@ def test_the_own_engine_serves_without_another(started: list[tuple[Settings, Map
     assert main(["serve"]) == 0
     [(settings, commands)] = started
     assert (settings.vllm_url, list(commands)) == ("", ["api"])
+
+
+def test_vllm_reads_no_library_from_the_current_folder(tmp_path: Path) -> None:
+    served = ServedSeed("tiny", "ab" * 32, tmp_path, "float32", ["q_proj"], [8, 32])
+    command = vllm_command(served, "python-of-vllm", 8000, "a key")
+    assert command.environment["PYTHONSAFEPATH"] == "1"
+    assert "--max-lora-rank 32" in " ".join(command.words)
+    assert "a key" not in " ".join(command.words)
