@@ -12,7 +12,7 @@ Shapes: L layers, H the width of the model, E experts, N tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,41 +84,45 @@ def gather(lm: Any, samples: Sequence[EvalSample]) -> Iterator[Progress | Sums]:
 
 @dataclass(frozen=True, eq=False)
 class Routers:
-    """The router of each layer, and how well its equations are conditioned."""
+    """The router of each layer, how well its equations are conditioned, and how much text is behind it."""
 
     weights_LEH: Tensor  # float64
     condition_L: Tensor  # the largest eigenvalue of what was inverted over its smallest
+    num_tokens: tuple[int, ...]  # of each expert
 
     @property
     def cosine_EE(self) -> Tensor:
-        """The cosine of every two experts' columns, mean over layers: with 1 no token tells them apart."""
-        return torch.einsum("leh,lfh->ef", self.weights_LEH, self.weights_LEH) / len(self.weights_LEH)
+        """The cosine of every two experts' columns, mean over layers: with 1 no token distinguishes them."""
+        unit_LEH = nn.functional.normalize(self.weights_LEH, dim=-1)
+        return torch.einsum("leh,lfh->ef", unit_LEH, unit_LEH) / len(unit_LEH)
 
 
-def solve(sums: Sequence[Sums], shrinkage: float, temperature: float = 1.0) -> Routers:
-    """The routers of experts in the order of their sums; `shrinkage` is λ. Columns are divided by the temperature.
+def solve(sums: Iterable[Sums], shrinkage: float, temperature: float = 1.0) -> Routers:
+    """The routers of experts in the order of their sums, of which one at a time is in memory.
 
-    Raises ModelError for sums of different shapes.
+    `shrinkage` is λ; columns are divided by the temperature. Raises ModelError for sums of different shapes.
     """
+    squares_LHH, columns_LHE, num_tokens = None, list[Tensor](), list[int]()
     for one in sums:
-        if one.squares_LHH.shape != sums[0].squares_LHH.shape:
+        if squares_LHH is None:
+            squares_LHH = torch.zeros_like(one.squares_LHH)
+        if one.squares_LHH.shape != squares_LHH.shape:
             raise ModelError(
                 "These experts have different numbers of layers or widths, so no router can choose among them.",
                 "Choose experts of one seed model.",
             )
-    squares_LHH, columns_LHE = torch.zeros_like(sums[0].squares_LHH), list[Tensor]()
-    for one in sums:
         squares_LHH += one.squares_LHH / one.num_tokens
         columns_LHE.append(one.inputs_LH / one.num_tokens)
-    width = squares_LHH.shape[-1]
+        num_tokens.append(one.num_tokens)
+    assert squares_LHH is not None, "no sums were given"
     mean_L = squares_LHH.diagonal(dim1=1, dim2=2).mean(1)
-    damped_LHH = squares_LHH + (shrinkage * mean_L)[:, None, None] * torch.eye(width, dtype=torch.float64)
-    weights_LHE = torch.linalg.solve(damped_LHH, torch.stack(columns_LHE, -1))
+    squares_LHH.diagonal(dim1=1, dim2=2).add_((shrinkage * mean_L)[:, None])
+    weights_LHE = torch.linalg.solve(squares_LHH, torch.stack(columns_LHE, -1))
     weights_LHE = weights_LHE / weights_LHE.norm(dim=1, keepdim=True)
-    eigenvalues_LH = torch.linalg.eigvalsh(damped_LHH)
+    eigenvalues_LH = torch.linalg.eigvalsh(squares_LHH)
     most_L = eigenvalues_LH[:, -1]
     least_L = torch.maximum(eigenvalues_LH[:, 0], most_L * torch.finfo(torch.float64).eps)  # rounding may go below 0
-    return Routers(weights_LHE.mT / temperature, most_L / least_L)
+    return Routers(weights_LHE.mT / temperature, most_L / least_L, tuple(num_tokens))
 
 
 def count_choices(moe: Any, samples: Sequence[EvalSample]) -> Iterator[Progress | Tensor]:

@@ -89,13 +89,13 @@ def _join(work: Work, spec: JoinExperts) -> JobRun:
     first = parts[0]
     block_size = min(spec.block_size, read_limits(first.base.folder).max_positions)
     moe = yield from merge_experts(lambda models, _: as_sparse_moe(models, spec.top_k), parts, _MERGING)
-    sums, choices = list[Sums](), dict[str, Tensor]()
+    folders, choices = list[Path](), dict[str, Tensor]()
     for part in parts:
-        of_part = yield from _sums(
+        folder = yield from _sums(
             work, part, domains_by_name[part.name], spec.tokens, block_size, moe.config.hidden_size
         )
-        sums.append(of_part)
-    routers = solve(sums, spec.shrinkage, spec.temperature)
+        folders.append(folder)
+    routers = solve(map(Sums.load, folders), spec.shrinkage, spec.temperature)
     set_routers(moe, routers.weights_LEH)
     stored = moe.dtype
     read = _placed(work, moe)
@@ -122,7 +122,7 @@ def _join(work: Work, spec: JoinExperts) -> JobRun:
         "temperature": spec.temperature,
         "block_size": block_size,
     }
-    facts = _facts(spec, sums, routers, choices)
+    facts = _facts(spec, routers, choices)
 
     def register(session: Session) -> dict[str, Any]:
         seed_id = seeds.pop() if len(seeds) == 1 else None
@@ -135,14 +135,14 @@ def _join(work: Work, spec: JoinExperts) -> JobRun:
     return register
 
 
-def _facts(spec: JoinExperts, sums: Sequence[Sums], routers: Routers, choices: Mapping[str, Tensor]) -> RouterFacts:
+def _facts(spec: JoinExperts, routers: Routers, choices: Mapping[str, Tensor]) -> RouterFacts:
     """What the routers do with each expert's dev text; `choices` are its tokens by layer and chosen expert [L, E]."""
     shares = [counts_LE / counts_LE.sum(1, keepdim=True) if counts_LE.sum() else None for counts_LE in choices.values()]
     return RouterFacts(
         experts=spec.experts,
         top_k=spec.top_k,
-        width=sums[0].inputs_LH.shape[1],
-        num_read=[one.num_tokens for one in sums],
+        width=routers.weights_LEH.shape[2],
+        num_read=list(routers.num_tokens),
         num_held_out=[int(counts_LE[0].sum()) for counts_LE in choices.values()],
         accuracy=[None if of is None else of[:, number].tolist() for number, of in enumerate(shares)],
         chosen=[None if of is None else of.mean(0).tolist() for of in shares],
@@ -153,8 +153,8 @@ def _facts(spec: JoinExperts, sums: Sequence[Sums], routers: Routers, choices: M
 
 def _sums(
     work: Work, part: WeighedExpert, domains: Sequence[DomainFiles], num_tokens: int, block_size: int, width: int
-) -> Events[Sums]:
-    """The sums of an expert over its own text, equally much of each domain; gathered if no job has done so yet."""
+) -> Events[Path]:
+    """The folder of an expert's sums over its own text, equally much of each domain, which are gathered if missing."""
     samples = yield from _samples(work, part, domains, "train", num_tokens, block_size)
     if (number := sum(sample.num_tokens for sample in samples)) < width:
         raise ModelError(
@@ -170,7 +170,7 @@ def _sums(
         sums = yield from forward_progress(gathering, phase=_reading(part.name))
         sums.save(folder)
 
-    return Sums.load((yield from work.cached_artifact(key, artifact_kinds.ROUTER_SUMS, fill)))
+    return (yield from work.cached_artifact(key, artifact_kinds.ROUTER_SUMS, fill))
 
 
 def _placed(work: Work, lm: Any) -> Any:
