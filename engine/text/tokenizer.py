@@ -283,7 +283,8 @@ class TextStream:
         An incomplete character has at most three bytes, at worst each in its own token; one more token, or as many
         as are needed to have any text, represents everything before.
         """
-        written = [id for id in ids if id not in self._tokenizer.special_ids]
+        known = self._tokenizer
+        written = [id for id in ids if id not in known.special_ids and known.written(id)]  # no token has unused rows
         size = MAX_CHARACTER
         while size < len(written) and not self._tokenizer.decode(written[-size:]):
             size *= 2

@@ -55,6 +55,13 @@ def test_at_every_cut_of_any_ids_nothing_is_lost_or_doubled(tokenizer: Tokenizer
         assert prompt_and_stream(tokenizer, ids, cut) == tokenizer.decode(ids)
 
 
+def test_rows_that_no_token_has_do_not_come_between_the_bytes_of_a_character() -> None:
+    unused = LLAMA.vocab_size + 1
+    (first, *others) = LLAMA.encode("\u1000")[-3:]
+    ids = [first, unused, unused, unused, *others]
+    assert [prompt_and_stream(LLAMA, ids, cut) for cut in range(len(ids) + 1)] == ["\u1000"] * (len(ids) + 1)
+
+
 def test_the_first_blank_of_a_completion_stays() -> None:
     ids = [1, *LLAMA.encode("ab ab")]
     assert LLAMA.stream(ids[:2]).push(ids[2]) == " ab"
