@@ -73,6 +73,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "mixture add expert": ("mixture add small seed:seed", ""),
     "mixture add name": ("mixture add seed:seed small/court", NOT_STORED),
     "mixture average experts": ("mixture average mean --experts seed:seed,small/court --here", ""),
+    "mixture join experts": ("mixture join joined --experts seed:seed,small/court --here", "no training text here"),
     "mixture calibrate name": ("mixture calibrate seed:seed", "a seed model as it is"),
     "mixture copy name": ("mixture copy seed:seed", ""),
     "mixture cost mixture": ("mixture cost seed:seed", ""),
