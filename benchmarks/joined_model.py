@@ -116,7 +116,7 @@ def main() -> None:
     figures = [
         Figure("the posterior mixture of 8 experts over the joined model, time of a token", mixtures, at_least=3),
         Figure("the joined model over one expert, time of a token", single),
-        Figure("summing over reading reading", ratios),
+        Figure("summing over only reading", ratios),
     ]
     report(options, figures, seconds_to_solve=solving)
 
