@@ -49,7 +49,7 @@ def describe_routers(facts: RouterFacts) -> list[str]:
             f"{share(means[worst])}."
         )
     if unmeasured := [name for name in facts.experts if name not in means]:
-        sentences.append(f"There is no dev text to measure this for: {listed(unmeasured)}.")
+        sentences.append(f"Not measured, without dev text: {listed(unmeasured)}.")
     for row, name in enumerate(facts.experts):
         for column in range(row):
             if facts.cosine[row][column] >= ALIKE:

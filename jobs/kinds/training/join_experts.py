@@ -88,20 +88,7 @@ def _join(work: Work, spec: JoinExperts) -> JobRun:
     require_same(work, [*texts.values()], {f"expert “{part.name}”": str(part.kept.sha256) for part in parts})
     first = parts[0]
     block_size = min(spec.block_size, read_limits(first.base.folder).max_positions)
-    moe = yield from merge_experts(lambda models, _: as_sparse_moe(models, spec.top_k), parts, _MERGING)
-    folders, choices = list[Path](), dict[str, Tensor]()
-    for part in parts:
-        folder = yield from _sums(
-            work, part, domains_by_name[part.name], spec.tokens, block_size, moe.config.hidden_size
-        )
-        folders.append(folder)
-    routers = solve(map(Sums.load, folders), spec.shrinkage, spec.temperature)
-    set_routers(moe, routers.weights_LEH)
-    stored = moe.dtype
-    read = _placed(work, moe)
-    for part in parts:
-        choices[part.name] = yield from _choices(work, read, part, domains_by_name[part.name], block_size)
-    moe = read.to("cpu", stored)  # to the bit what it was
+    moe, facts = yield from _routed(work, spec, parts, domains_by_name, block_size)
     key = work.stable_id("expert")
     model = MultiExpertModel(moe, [key], RIDGE.new_placement())
     expert = keep_expert(
@@ -122,10 +109,9 @@ def _join(work: Work, spec: JoinExperts) -> JobRun:
         "temperature": spec.temperature,
         "block_size": block_size,
     }
-    facts = _facts(spec, routers, choices)
+    seed_id = seeds.pop() if len(seeds) == 1 else None
 
     def register(session: Session) -> dict[str, Any]:
-        seed_id = seeds.pop() if len(seeds) == 1 else None
         metrics = {ROUTERS: facts.model_dump()}
         register_new_expert(session, work, expert, seed_id=seed_id, parent_id=None, config=config, metrics=metrics)
         create_mixture(session, MixtureSpec(name=spec.name, experts=[spec.expert]))
@@ -133,6 +119,30 @@ def _join(work: Work, spec: JoinExperts) -> JobRun:
         return {"mixture": spec.name, "expert": spec.expert, "sentence": sentence}
 
     return register
+
+
+def _routed(
+    work: Work,
+    spec: JoinExperts,
+    parts: Sequence[WeighedExpert],
+    domains_by_name: Mapping[str, Sequence[DomainFiles]],
+    block_size: int,
+) -> Events[tuple[Any, RouterFacts]]:
+    """The joined model with its routers, and what they do."""
+    moe = yield from merge_experts(lambda models, _: as_sparse_moe(models, spec.top_k), parts, _MERGING)
+    folders, choices = list[Path](), dict[str, Tensor]()
+    for part in parts:
+        folder = yield from _sums(
+            work, part, domains_by_name[part.name], spec.tokens, block_size, moe.config.hidden_size
+        )
+        folders.append(folder)
+    routers = solve(map(Sums.load, folders), spec.shrinkage, spec.temperature)
+    set_routers(moe, routers.weights_LEH)
+    stored = moe.dtype
+    read = _placed(work, moe)
+    for part in parts:
+        choices[part.name] = yield from _choices(work, read, part, domains_by_name[part.name], block_size)
+    return read.to("cpu", stored), _facts(spec, routers, choices)  # to the bit the weights that were merged
 
 
 def _facts(spec: JoinExperts, routers: Routers, choices: Mapping[str, Tensor]) -> RouterFacts:

@@ -51,7 +51,7 @@ def test_what_speaks_against_the_routers_is_named() -> None:
         "Each token goes through 2 networks of 3 in each layer.",
         "The first choice is the text's own expert for 70 % of held-out tokens (dev text, mean over 2 layers, "
         "n = 8,192 tokens; by chance 33 %); least for first/prose: 55 %.",
-        "There is no dev text to measure this for: laws again.",
+        "Not measured, without dev text: laws again.",
         "A router hardly tells first/code and laws again apart: the cosine of their columns is 0.97. Compare their "
         "perplexities on each other's text.",
         "Little text: fewer than 20 tokens for each of 64 dimensions: first/prose (1,000). More (--tokens) may make "
