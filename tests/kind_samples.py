@@ -47,7 +47,7 @@ RESULTS: dict[str, dict[str, Any]] = {
     "train-mode": _MODE_RESULT,
     "compose-mode": _MODE_RESULT,
     "average-experts": {"expert": "m/average", "weights": {"a": 0.5, "b": 0.5}, "mixture": "m"},
-    "join-experts": {"expert": "m/ridge", "mixture": "m", **_SENTENCE},
+    "join-experts": {"expert": "m/joined", "mixture": "m", **_SENTENCE},
     "make-mixture": {"experts": ["a"], "mixture": "m"},
     "export-expert": {"expert": "e", "folder": "/data/out", "format": "hf", "num_bytes": 1234},
     "pack-expert": {"expert": "e", "file": "/data/e.expert", "with_seed": True, "num_bytes": 1234},

@@ -74,6 +74,8 @@ class Method:
     no_decoder_because: str = ""  # why an expert with its base is not a plain decoder; empty: it is one
     is_adapter: bool = False  # an expert can be exported as a PEFT adapter
     imports: str = ""  # what of another tool's folder becomes an expert: an adapter, the networks or the model
+    has_rows: bool = False  # an expert was trained beside its base's networks, with a router's row to be chosen by
+    joined: str = "ridge"  # the method of several experts as one sparse model
     has_parts: bool = False  # an expert has parts next to its base, which can be composed and switched
     config: type[Any] | None = None  # dataclass of the settings that only this method has
     config_field: str = "options"  # the field of a spec that holds them
@@ -134,6 +136,14 @@ class Method:
     def load_full_model(self, base: ArtifactRef, expert: ArtifactRef) -> Any:
         """Loads an expert with its base as a plain decoder."""
         raise self._refusal("made a model of its own")
+
+    def load_networks(self, base: ArtifactRef, expert: ArtifactRef) -> Any:
+        """Loads the base as a plain decoder with the networks of an expert in the place of its own."""
+        return self.load_full_model(base, expert)
+
+    def rows(self, expert: ArtifactRef) -> torch.Tensor:
+        """The row of each layer's router [L, H] that an expert was trained with, if its method has such rows."""
+        raise self._refusal("joined by the rows of their routers")
 
     def export_adapter(
         self, base: ArtifactRef, expert: ArtifactRef, folder: Path, *, base_model: str, revision: str = ""

@@ -9,13 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from engine.config import TrainingConfig
-from engine.events import Event
+from engine.events import Event, Progress
 from engine.methods.base import Method
 from engine.methods.registry import get_method
-from engine.training.data import BlockSampler, PackedDomain
+from engine.models.expert_model import TrainableModel
+from engine.text.blocks import EvalSample
+from engine.training.checkpoint import newest_step
+from engine.training.data import BlockSampler, DomainText, PackedDomain
 from engine.training.distributed import layout_of
 from engine.training.launch import run_workers
 from engine.training.launchers import Launcher
+
+FIRST_TOKENS = 4_096  # of each domain, for what an expert takes from its text before it is trained
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,26 @@ class Recipe:
     def learns(self, keys: Sequence[str]) -> Sequence[str] | None:
         """The experts, if only they learn; None: all that they share also learns."""
         return keys if self.descriptor.base_is_frozen else None
+
+
+def start_experts(
+    model: TrainableModel, domains: Sequence[DomainText], config: TrainingConfig, folder: Path
+) -> Iterator[Progress]:
+    """What new experts take from their own text before they are trained; nothing where a checkpoint goes on.
+
+    Blocks are spread evenly over each domain. Raises TrainingError for a checkpoint of another config.
+    """
+    if newest_step(folder, config):
+        return
+    texts = {
+        expert: [
+            EvalSample.of(domain.train, config.block_size, FIRST_TOKENS)
+            for domain in domains
+            if domain.expert == expert
+        ]
+        for expert in model.keys
+    }
+    yield from model.start_from(texts)
 
 
 # glibc returns what is freed of this many bytes and more: else it keeps the memory of gathered layers.

@@ -41,6 +41,7 @@ def _work(path: Path, rank: int, num_ranks: int, parent: ParentConnection | None
 
 def _training(task: JointTask, team: ProcessGroup, device: torch.device) -> Iterator[Event]:
     """The events of a training whose model, in this process, holds only the experts of this process."""
+    from engine.methods.joint_training import start_experts
     from engine.models.expert_model import require_context
     from engine.training.loop import train
     from engine.training.memory import require_memory_to_build
@@ -54,10 +55,12 @@ def _training(task: JointTask, team: ProcessGroup, device: torch.device) -> Iter
     require_memory_to_build(build, task.seed_folder, learns, task.config, device)
     model = build()
     require_context(model, task.config.block_size)
+    if not isinstance(team, ShardedGroup):
+        model = model.to(device)
+    for _ in start_experts(model, texts, task.config, task.folder):
+        pass  # processes have different numbers of experts, and a team's events are one for all
     if isinstance(team, ShardedGroup):
         team.shard(model, task.config, learns)
-    else:
-        model = model.to(device)
     return train(
         model,
         texts,

@@ -25,7 +25,7 @@ from engine.models.model_files import read_config, weights_in
 from engine.models.multi_expert import MultiExpertModel, Placement
 from engine.models.stored_tensors import StoredTensors, fill, save_tensors
 
-_EXPERT = "expert.safetensors"
+EXPERT_FILE = "expert.safetensors"
 
 
 def save_base(model: MultiExpertModel, folder: Path) -> None:
@@ -39,7 +39,7 @@ def save_base(model: MultiExpertModel, folder: Path) -> None:
 
 def save_expert(model: MultiExpertModel, key: str, folder: Path, *, base_sha256: str, tokenizer_sha256: str) -> None:
     """Writes one expert's parameters into a folder, with the base and tokenizer they belong to."""
-    save_tensors(model.expert_state(key), folder / _EXPERT)
+    save_tensors(model.expert_state(key), folder / EXPERT_FILE)
     card = {
         "method": CARD_METHOD,
         "experts_in": model.experts_in,
@@ -89,7 +89,7 @@ def _lm_with(
         inside, beside = _names_in(config, placement, key, state)
     if wrong := sorted({*inside, *beside} ^ stored):
         raise _no_full_model(wrong)
-    weights = weights_in({path: path for path in (base / SHARED_FILE, folder / _EXPERT)})
+    weights = weights_in({path: path for path in (base / SHARED_FILE, folder / EXPERT_FILE)})
     lm, _ = load_weights(base, config, weights.open(), weights.dtype, inside)
     vars(lm).pop("_weight_conversions", None)  # these files have no names to change back when the model is saved
     return lm, beside
@@ -126,7 +126,7 @@ def read_expert(expert: ArtifactRef, base_sha256: str) -> StoredTensors:
             f"The expert in {folder} was trained on another base.",
             "Mix experts of the same base.",
         )
-    return StoredTensors(folder / _EXPERT)
+    return StoredTensors(folder / EXPERT_FILE)
 
 
 def read_card(folder: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ Shapes: B rows, T positions, D width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -17,11 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from engine.errors import Problem, TrainingError
-from engine.events import GateWeights
+from engine.events import GateWeights, Progress
 from engine.files import ArtifactRef
 from engine.models.discovery import family_of, keeps_other_states
 from engine.models.likelihoods import Objective, TokenLosses, TokenScores, head_of, losses_from, token_scores
 from engine.models.rows import Rows, with_rows
+from engine.text.blocks import EvalSample
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,11 @@ class TrainableModel(nn.Module):
     def training_flops(self, context: int, *, experts_only: bool) -> int:
         """Operations per token trained on, forward and backward; shared parameters may be frozen."""
         raise NotImplementedError
+
+    def start_from(self, texts: Mapping[str, Sequence[EvalSample]]) -> Iterator[Progress]:
+        """Sets what new experts take from their own text, by key, before they are trained; most take nothing."""
+        del texts
+        yield from ()
 
     def losses(
         self,

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.errors import ModelError, first_of
+from engine.events import Progress
 from engine.models.discovery import family_of
 from engine.models.expert_model import TrainableModel, separate_texts
 from engine.models.families import max_positions
@@ -31,6 +32,7 @@ from engine.models.likelihoods import decoder_of
 from engine.models.rows import Rows, current_rows, with_rows
 from engine.models.shared_layers import first_layer, levels_of_one_text
 from engine.models.stored_tensors import fill, without_weights
+from engine.text.blocks import EvalSample
 
 
 class RowOptions(Protocol):
@@ -87,6 +89,11 @@ class Placement(ABC):
         del lm, layers
         return {"input_ids": input_ids_BT}
 
+    def start_from(self, model: MultiExpertModel, texts: Mapping[str, Sequence[EvalSample]]) -> Iterator[Progress]:
+        """Sets what new experts take from their own text, by key, before they are trained."""
+        del model, texts
+        yield from ()
+
     def frozen_flops(self, shape: Shape, context: int, expert_size: int, first_layer: int) -> int:
         """Operations per token to train only experts of this size, which change layers from `first_layer` on."""
         del first_layer
@@ -119,11 +126,16 @@ class AdditiveLayer(nn.Module):
             return torch.cat([self._add(*part) for part in parts])
         for part, own, key in parts:
             if key in self.experts:
-                part.add_(self.experts[key](own))
+                part.add_(self.change(part, own, key))
         return out
 
     def _add(self, out: Tensor, x: Tensor, key: str) -> Tensor:
-        return (out + self.experts[key](x)).to(out.dtype) if key in self.experts else out
+        return (out + self.change(out, x, key)).to(out.dtype) if key in self.experts else out
+
+    def change(self, out: Tensor, x: Tensor, key: str) -> Tensor:
+        """The output of an expert's module, which is added to that of the shared one, `out`."""
+        del out
+        return cast(Tensor, self.experts[key](x))
 
 
 class MultiExpertModel(TrainableModel):
@@ -214,6 +226,9 @@ class MultiExpertModel(TrainableModel):
             return training_flops(shape, context)
         sizes = (parameter.numel() for key in self.keys[:1] for parameter in self.expert_parameters(key).values())
         return self.placement.frozen_flops(shape, context, sum(sizes), min(map(self.first_layer, self.keys), default=0))
+
+    def start_from(self, texts: Mapping[str, Sequence[EvalSample]]) -> Iterator[Progress]:
+        yield from self.placement.start_from(self, texts)
 
     def expert_state(self, key: str) -> dict[str, Tensor]:
         """An expert's tensors under the names they have in the seed model."""

@@ -55,29 +55,29 @@ def test_a_joined_model_sends_each_text_to_its_expert_and_is_one_folder_for_tran
 ) -> None:
     names = ["--experts", "small/court,small/kitchen", "--tokens", "1000", "--block-size", "32"]
     assert main(["mixture", "join", "joined", *names, "--here"]) == 0
-    assert "2 experts joined as joined/ridge. Each token goes through one network of 2" in capsys.readouterr().out
-    measured = facts("joined/ridge")
+    assert "2 experts joined as joined/joined. Each token goes through one network of 2" in capsys.readouterr().out
+    measured = facts("joined/joined")
     assert (measured.experts, measured.top_k, measured.width) == (["small/court", "small/kitchen"], 1, 32)
     assert [len(layers) for layers in measured.accuracy if layers] == [2, 2]
     assert all(share > 0.8 for layers in measured.accuracy if layers for share in layers)
     assert all(sum(shares) == pytest.approx(1) for shares in measured.chosen if shares)
     assert min(measured.condition) > 1
-    card, one = card_of("joined/ridge"), card_of("small/court")
+    card, one = card_of("joined/joined"), card_of("small/court")
     assert card.domains == ["court", "kitchen"]
     assert card.total_parameters > one.total_parameters
     assert card.active_parameters - one.total_parameters == 2 * 2 * 32  # the routers of two layers
     done(trained({"kind": "evaluate", "mixture": "small", "block_size": 32, "max_tokens": 400}))
     done(trained({"kind": "evaluate", "mixture": "joined", "block_size": 32, "max_tokens": 400}))
-    apart, joined = perplexities("small"), perplexities("joined")["joined/ridge"]
+    apart, joined = perplexities("small"), perplexities("joined")["joined/joined"]
     for domain in ("court", "kitchen"):
         own, other = apart[f"small/{domain}"], apart["small/kitchen" if domain == "court" else "small/court"]
         assert joined[domain] < (own[domain] * other[domain]) ** 0.5  # nearer to its own expert than to the other
-    assert main(["expert", "show", "joined/ridge"]) == 0
+    assert main(["expert", "show", "joined/joined"]) == 0
     assert "The first choice is the text's own expert for" in capsys.readouterr().out
-    assert main(["expert", "export", "joined/ridge", str(tmp_path / "out"), "--here"]) == 0
+    assert main(["expert", "export", "joined/joined", str(tmp_path / "out"), "--here"]) == 0
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
     assert (again.config.model_type, again.config.num_experts_per_tok) == ("mixtral", 1)
-    assert torch.equal(logits_of(again), our_logits("joined/ridge"))
+    assert torch.equal(logits_of(again), our_logits("joined/joined"))
 
 
 def test_an_expert_is_added_and_left_out_without_a_change_of_any_other_file(trained: Do) -> None:
@@ -90,13 +90,13 @@ def test_an_expert_is_added_and_left_out_without_a_change_of_any_other_file(trai
     three = sums_of()
     assert len(three) == 3
     assert set(two) < set(three)
-    assert len(facts("three/ridge").experts) == 3
+    assert len(facts("three/joined").experts) == 3
     done(trained({**JOIN, "name": "again"}))
     assert sums_of() == three
     later = all_files()
     assert {name: later.get(name) for name in first} == first
     with reading() as session:
-        shas = {name: experts.get_expert(session, name).sha256 for name in ("joined/ridge", "again/ridge")}
+        shas = {name: experts.get_expert(session, name).sha256 for name in ("joined/joined", "again/joined")}
     assert len(set(shas.values())) == 1
 
 
@@ -111,7 +111,7 @@ def test_two_experts_of_one_text_are_named_as_hard_to_distinguish(trained: Do) -
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"experts": ["small/court"]}, "at least 2"),
+        ({"experts": ["small/court"]}, "two experts or more"),
         ({"experts": ["small/court", "small/court"]}, "Name each expert once"),
         ({"top_k": 3}, "at most 2 networks"),
         ({"experts": ["small/court", "seed:seed"]}, "no training text here"),
@@ -127,7 +127,7 @@ def test_too_little_text_is_refused_and_leaves_no_expert(trained: Do) -> None:
     assert card.state == "failed"
     assert "“small/court” has 16 tokens to read, fewer than the 32 dimensions of the model" in str(card.error)
     with reading() as session:
-        assert "joined/ridge" not in [one.name for one in experts.list_experts(session)]
+        assert "joined/joined" not in [one.name for one in experts.list_experts(session)]
 
 
 def test_experts_of_sixteen_bits_are_widened_only_while_they_read(
@@ -143,7 +143,7 @@ def test_experts_of_sixteen_bits_are_widened_only_while_they_read(
     done(trained({**spec, "training": training}))
     done(trained({**JOIN, "experts": ["half/court", "half/kitchen"]}))
     with reading() as session:
-        folder = get_storage().kept(experts.expert_row(session, "joined/ridge").artifact).folder
+        folder = get_storage().kept(experts.expert_row(session, "joined/joined").artifact).folder
     tensors = {name: tensor for file in folder.glob("*.safetensors") for name, tensor in load_file(file).items()}
     assert tensors
     assert {tensor.dtype for tensor in tensors.values()} == {torch.bfloat16}
@@ -156,3 +156,50 @@ def test_adapters_of_attention_are_refused_before_any_text_is_read(trained: Do) 
     assert card.state == "failed"
     assert "differ in “model.layers.0.self_attn" in str(card.error)
     assert sums_of() == []
+
+
+def test_anchored_experts_are_joined_with_their_seed_by_the_rows_of_their_training(
+    trained: Do, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each is trained by itself, as by different owners; joined, their weights say whose a text is."""
+    training = {"num_steps": 60, "block_size": 32, "learning_rate": 5e-3}
+    spec = {"kind": "train-joint", "seed_model": "seed", "method": "anchored", "training": training}
+    for name in ("court", "kitchen"):
+        done(trained({**spec, "name": f"of {name}", "domains": [name]}))
+    names = ["of court/court", "of kitchen/kitchen"]
+    joined = {**JOIN, "experts": names}
+    first = all_files()
+    done(trained(joined))
+    measured = facts("joined/joined")
+    assert (measured.experts, measured.top_k, measured.num_read) == (["seed:seed", *names], 3, [])
+    assert measured.accuracy[0] is None
+    own_and_other = [[chosen[1], chosen[2]] for chosen in measured.chosen[1:] if chosen]
+    assert own_and_other[0][0] > own_and_other[0][1]
+    assert own_and_other[1][1] > own_and_other[1][0]
+    card, one = card_of("joined/joined"), card_of(names[0])
+    assert card.method == "anchored-joined"
+    assert card.total_parameters - one.total_parameters == one.num_parameters + 2 * 32  # and the row of the seed
+    for mixture in ("of court", "of kitchen", "joined"):
+        done(trained({"kind": "evaluate", "mixture": mixture, "block_size": 32, "max_tokens": 400}))
+    together = perplexities("joined")["joined/joined"]
+    for domain, other in (("court", "kitchen"), ("kitchen", "court")):
+        own = perplexities(f"of {domain}")[f"of {domain}/{domain}"][domain]
+        others = perplexities(f"of {other}")[f"of {other}/{other}"][domain]
+        assert together[domain] < (own * others) ** 0.5
+    later = all_files()
+    assert {name: later.get(name) for name in first} == first
+    assert main(["expert", "export", "joined/joined", str(tmp_path / "out"), "--here"]) == 0
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
+    assert torch.equal(logits_of(again), our_logits("joined/joined"))
+    assert main(["expert", "show", "joined/joined"]) == 0
+    assert "The condition number of the rows is at most" in capsys.readouterr().out
+    for changes, words in (
+        ({"top_k": 4}, "at most 3 networks"),
+        ({"experts": [names[0], "small/court"]}, "others have none"),
+    ):
+        with pytest.raises(BadSpecError, match=words):
+            trained({**joined, "name": "again", **changes})
+    assert main(["expert", "export", names[0], str(tmp_path / "one"), "--here"]) != 0
+    assert "has two networks in each layer" in capsys.readouterr().err
+    done(trained({**joined, "name": "one", "experts": names[:1]}))
+    assert len(facts("one/joined").experts) == 2

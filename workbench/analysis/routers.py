@@ -15,15 +15,25 @@ ALIKE = 0.95  # cosine of the columns of two experts from which on a router hard
 class RouterFacts(BaseModel):
     """Lists are in the order of the experts. What is measured on dev text is None for an expert without any."""
 
-    experts: list[str]
+    experts: list[str]  # with the anchor, if any, as the first
     top_k: int
     width: int
-    num_read: list[int]  # tokens of training text behind each expert's sums
+    num_read: list[int]  # tokens of training text behind each expert's sums; empty: their rows were trained
     num_held_out: list[int]  # tokens of dev text
     accuracy: list[list[float] | None]  # by expert and layer: the share of its dev tokens whose first choice it is
     chosen: list[list[float] | None]  # by expert and chosen expert, mean over layers
-    condition: list[float]  # by layer: of the equations that were solved
+    condition: list[float]  # by layer: of the equations that were solved, or of trained rows
     cosine: list[list[float]]  # of every two experts' columns, mean over layers
+
+    @property
+    def is_anchored(self) -> bool:
+        """Whether the first of the experts is the seed model, beside whose networks the others were trained."""
+        return not self.num_read
+
+    @property
+    def of_domains(self) -> list[str]:
+        """The experts without the anchor."""
+        return self.experts[self.is_anchored :]
 
 
 def facts_of(card: ExpertCard) -> RouterFacts | None:
@@ -48,10 +58,10 @@ def describe_routers(facts: RouterFacts) -> list[str]:
             f"n = {sum(facts.num_held_out):,} tokens; by chance {share(1 / len(facts.experts))}); least for {worst}: "
             f"{share(means[worst])}."
         )
-    if unmeasured := [name for name in facts.experts if name not in means]:
+    if unmeasured := [name for name in facts.of_domains if name not in means]:
         sentences.append(f"Not measured, without dev text: {listed(unmeasured)}.")
     for row, name in enumerate(facts.experts):
-        for column in range(row):
+        for column in range(facts.is_anchored, row):
             if facts.cosine[row][column] >= ALIKE:
                 sentences.append(
                     f"A router hardly tells {facts.experts[column]} and {name} apart: the cosine of their columns is "
@@ -59,12 +69,13 @@ def describe_routers(facts: RouterFacts) -> list[str]:
                 )
     if few := [
         f"{name} ({number:,})"
-        for name, number in zip(facts.experts, facts.num_read, strict=True)
+        for name, number in zip(facts.experts, facts.num_read, strict=False)
         if number < SETTLED * facts.width
     ]:
         sentences.append(
             f"Little text: fewer than {SETTLED} tokens for each of {facts.width:,} dimensions: {', '.join(few)}. "
             "More (--tokens) may make the routers better."
         )
-    sentences.append(f"The condition number of the equations is at most {amount(max(facts.condition))}.")
+    what = "rows" if facts.is_anchored else "equations"
+    sentences.append(f"The condition number of the {what} is at most {amount(max(facts.condition))}.")
     return sentences

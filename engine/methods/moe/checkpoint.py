@@ -33,6 +33,7 @@ _COUNTERPARTS: dict[str, tuple[str, str]] = {
 _NOT_SHAPE = ("model_type", "architectures", "transformers_version", "dtype", "layer_types", "_name_or_path")
 _NETWORKS = tuple(f"mlp.{one}_proj.weight" for one in ("gate", "up", "down"))
 _ROUTER = "mlp.gate.weight"
+_OVER_CHOSEN = "norm_topk_prob"  # whether the shares of the chosen networks are scaled to sum 1
 _NUM_CHECKED = 8  # tokens with which the new model is compared with the first
 _MIX = "Export each expert on its own, or mix them here."
 
@@ -51,12 +52,19 @@ def as_moe(models: Mapping[str, Callable[[], Any]], weights: Mapping[str, float]
     yield from _assembled(models, scales, len(names))
 
 
-def as_sparse_moe(models: Mapping[str, Callable[[], Any]], num_active: int) -> Iterator[Progress | Any]:
+def as_sparse_moe(
+    models: Mapping[str, Callable[[], Any]], num_active: int, *, of_all: bool = False
+) -> Iterator[Progress | Any]:
     """As `as_moe`, but in each layer a token goes through `num_active` experts; `set_routers` says which.
 
-    Their shares are the softmax over these, as in Mixtral: with one expert it is 1.
+    Their shares are the softmax over these, so that with one expert it is 1; `of_all`: they are those of a softmax over
+    all experts, as in FlexOlmo, and sum to less. Mixtral has only the first.
     """
-    yield from _assembled(models, dict.fromkeys(models, 1.0), num_active)
+    for event in _assembled(models, dict.fromkeys(models, 1.0), num_active):
+        if of_all and not isinstance(event, Progress) and hasattr(event.config, _OVER_CHOSEN):
+            for one in (event.config, *(module for module in event.modules() if hasattr(module, _OVER_CHOSEN))):
+                setattr(one, _OVER_CHOSEN, False)
+        yield event
 
 
 @torch.no_grad()
@@ -104,7 +112,7 @@ def _empty(lm: Any, num_experts: int, num_active: int) -> Any:
         raise ModelError(
             f"A model with sliding attention in some layers has no counterpart of the family “{counterpart}”.", _MIX
         )
-    shape |= {count: num_experts, "num_experts_per_tok": num_active, "norm_topk_prob": True}
+    shape |= {count: num_experts, "num_experts_per_tok": num_active, _OVER_CHOSEN: True}
     config = AutoConfig.for_model(counterpart, **shape, moe_intermediate_size=lm.config.intermediate_size)
     return AutoModelForCausalLM.from_config(config, dtype=lm.dtype).eval()
 

@@ -31,6 +31,7 @@ NETWORK = ".mlp"  # how the module of a layer's network is called in the familie
 _ROUTER = ".mlp.gate"
 _BATCH = 4  # blocks read at once
 _FILE = "sums.safetensors"
+_UNALIKE = "These experts have different numbers of layers or widths, so no router can choose among them."
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +88,8 @@ class Routers:
     """The router of each layer, how well its equations are conditioned, and how much text is behind it."""
 
     weights_LEH: Tensor  # float64
-    condition_L: Tensor  # the largest eigenvalue of what was inverted over its smallest
-    num_tokens: tuple[int, ...]  # of each expert
+    condition_L: Tensor  # the largest eigenvalue (of trained rows, singular value) over the smallest
+    num_tokens: tuple[int, ...]  # of each expert; none of trained rows
 
     @property
     def cosine_EE(self) -> Tensor:
@@ -107,10 +108,7 @@ def solve(sums: Iterable[Sums], shrinkage: float, temperature: float = 1.0) -> R
         if squares_LHH is None:
             squares_LHH = torch.zeros_like(one.squares_LHH)
         if one.squares_LHH.shape != squares_LHH.shape:
-            raise ModelError(
-                "These experts have different numbers of layers or widths, so no router can choose among them.",
-                "Choose experts of one seed model.",
-            )
+            raise ModelError(_UNALIKE, "Choose experts of one seed model.")
         squares_LHH += one.squares_LHH / one.num_tokens
         columns_LHE.append(one.inputs_LH / one.num_tokens)
         num_tokens.append(one.num_tokens)
@@ -123,6 +121,19 @@ def solve(sums: Iterable[Sums], shrinkage: float, temperature: float = 1.0) -> R
     most_L = eigenvalues_LH[:, -1]
     least_L = torch.maximum(eigenvalues_LH[:, 0], most_L * torch.finfo(torch.float64).eps)  # rounding may go below 0
     return Routers(weights_LHE.mT / temperature, most_L / least_L, tuple(num_tokens))
+
+
+def trained_routers(rows: Sequence[Tensor], temperature: float = 1.0) -> Routers:
+    """The routers of experts that were trained with rows [L, H] beside an anchor, which is the first: its are zeros.
+
+    Raises ModelError for rows of different shapes.
+    """
+    if len({row_LH.shape for row_LH in rows}) > 1:
+        raise ModelError(_UNALIKE, "Choose experts of one seed model.")
+    rows_LEH = torch.stack([row_LH.double() for row_LH in rows], dim=1)
+    values_LE = torch.linalg.svdvals(rows_LEH)
+    weights_LEH = torch.cat([torch.zeros_like(rows_LEH[:, :1]), rows_LEH], dim=1)
+    return Routers(weights_LEH / temperature, values_LE[:, 0] / values_LE[:, -1], ())
 
 
 def count_choices(moe: Any, samples: Sequence[EvalSample]) -> Iterator[Progress | Tensor]:

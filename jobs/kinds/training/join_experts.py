@@ -1,6 +1,8 @@
-"""Joins experts into one sparse model with routers in closed form (DUME). Nothing is trained.
+"""Joins experts into one sparse model. Nothing is trained.
 
-The sums of an expert over its own text are an artifact of their own: another join with it reads them.
+Routers are solved in closed form (DUME): the sums of an expert over its own text are an artifact of their own, and
+another join with it reads them. Or they have the rows that anchored experts were trained with, and a row of zeros for
+the seed model, which is then one of the networks (FlexOlmo).
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +25,9 @@ from engine.loading.loaded_base import computes_in
 from engine.methods.moe.checkpoint import as_sparse_moe, set_routers
 from engine.methods.moe.descriptor import METHOD as MOE
 from engine.methods.multi_expert_files import read_limits
-from engine.methods.ridge.descriptor import METHOD as RIDGE
-from engine.methods.ridge.router import Routers, Sums, count_choices, gather, solve
+from engine.methods.registry import get_method
+from engine.methods.ridge.router import Routers, Sums, count_choices, gather, solve, trained_routers
+from engine.models.families import load_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.text.blocks import EvalSample, Tokens
 from engine.text.chat.template import template_folder
@@ -55,11 +59,16 @@ _TOKEN_SECONDS = 1e-3  # to read one, before any was read: only the shares of th
 
 def run(work: Work, spec: JoinExperts) -> JobRun:
     """Merges the networks, gathers what sums are missing, solves the routers and counts what they choose."""
-    tokens = {_reading(name): spec.tokens for name in spec.experts} | {
-        _counting(name): _DEV_TOKENS for name in spec.experts
-    }
+    tokens = {_counting(name): _DEV_TOKENS for name in spec.experts}
+    if not _are_anchored(work, spec):
+        tokens |= {_reading(name): spec.tokens for name in spec.experts}
     expected = {_MERGING: 1.0} | {phase: number * _TOKEN_SECONDS for phase, number in tokens.items()}
     return (yield from follow_phases(_join(work, spec), expected))
+
+
+def _are_anchored(work: Work, spec: JoinExperts) -> bool:
+    with work.reading() as session:
+        return all(get_method(expert_row(session, name).method).has_rows for name in spec.experts)
 
 
 def _reading(expert: str) -> str:
@@ -83,28 +92,41 @@ def _join(work: Work, spec: JoinExperts) -> JobRun:
             for row in rows
         }
         tokenizer_sha256, seeds = rows[0].tokenizer_sha256, {row.seed_id for row in rows}
+        anchor = f"seed:{rows[0].seed.name}" if rows[0].seed else "the seed model"
     require_one_template(parts)
     texts = {domain.id: domain for domains in domains_by_name.values() for domain in domains}
     require_same(work, [*texts.values()], {f"expert “{part.name}”": str(part.kept.sha256) for part in parts})
     first = parts[0]
     block_size = min(spec.block_size, read_limits(first.base.folder).max_positions)
-    moe, facts = yield from _routed(work, spec, parts, domains_by_name, block_size)
+    method = get_method(get_method(first.method).joined)
+    if get_method(first.method).has_rows:
+        moe, routers = yield from _anchored(spec, parts)
+        networks = [anchor, *spec.experts]
+    else:
+        moe, routers = yield from _solved(work, spec, parts, domains_by_name, block_size)
+        networks = spec.experts
+    set_routers(moe, routers.weights_LEH)
+    stored, read, choices = moe.dtype, _placed(work, moe), dict[str, Tensor]()
+    for part in parts:
+        choices[part.name] = yield from _choices(work, read, part, domains_by_name[part.name], block_size)
+    moe = read.to("cpu", stored)  # to the bit the weights that were merged
+    facts = _facts(networks, moe.config.num_experts_per_tok, routers, choices)
     key = work.stable_id("expert")
-    model = MultiExpertModel(moe, [key], RIDGE.new_placement())
+    model = MultiExpertModel(moe, [key], MOE.new_placement())
     expert = keep_expert(
         work,
         model,
         key,
         spec.expert,
         [*texts.values()],
-        method=RIDGE.name,
+        method=method.name,
         held_out=HeldOut(),
-        base_id=store_base(work, RIDGE, model, load_tokenizer(first.base.folder), first.kept.folder),
+        base_id=store_base(work, method, model, load_tokenizer(first.base.folder), first.kept.folder),
         tokenizer_sha256=tokenizer_sha256,
     )
     config = {
         COMPOSED: [{"id": part.id, "name": part.name} for part in parts],
-        MOE.config_field: {"num_experts": len(parts), "active_experts": spec.top_k},
+        MOE.config_field: {"num_experts": len(networks), "active_experts": facts.top_k},
         "shrinkage": spec.shrinkage,
         "temperature": spec.temperature,
         "block_size": block_size,
@@ -121,41 +143,52 @@ def _join(work: Work, spec: JoinExperts) -> JobRun:
     return register
 
 
-def _routed(
+def _solved(
     work: Work,
     spec: JoinExperts,
     parts: Sequence[WeighedExpert],
     domains_by_name: Mapping[str, Sequence[DomainFiles]],
     block_size: int,
-) -> Events[tuple[Any, RouterFacts]]:
-    """The joined model with its routers, and what they do."""
-    moe = yield from merge_experts(lambda models, _: as_sparse_moe(models, spec.top_k), parts, _MERGING)
-    folders, choices = list[Path](), dict[str, Tensor]()
+) -> Events[tuple[Any, Routers]]:
+    """The experts' networks as one model, and its routers from sums over each expert's own text."""
+    moe = yield from merge_experts(lambda models, _: as_sparse_moe(models, spec.top_k or 1), parts, _MERGING)
+    folders = list[Path]()
     for part in parts:
         folder = yield from _sums(
             work, part, domains_by_name[part.name], spec.tokens, block_size, moe.config.hidden_size
         )
         folders.append(folder)
-    routers = solve(map(Sums.load, folders), spec.shrinkage, spec.temperature)
-    set_routers(moe, routers.weights_LEH)
-    stored = moe.dtype
-    read = _placed(work, moe)
-    for part in parts:
-        choices[part.name] = yield from _choices(work, read, part, domains_by_name[part.name], block_size)
-    return read.to("cpu", stored), _facts(spec, routers, choices)  # to the bit the weights that were merged
+    return moe, solve(map(Sums.load, folders), spec.shrinkage, spec.temperature)
 
 
-def _facts(spec: JoinExperts, routers: Routers, choices: Mapping[str, Tensor]) -> RouterFacts:
+def _anchored(spec: JoinExperts, parts: Sequence[WeighedExpert]) -> Events[tuple[Any, Routers]]:
+    """The seed model's and the experts' networks as one model, and its routers from the rows of their training."""
+    methods = [get_method(part.method) for part in parts]
+    models = {"": partial(load_model, parts[0].base.folder)} | {
+        part.name: partial(method.load_networks, part.base, part.kept)
+        for part, method in zip(parts, methods, strict=True)
+    }
+    merging = as_sparse_moe(models, spec.top_k or len(models), of_all=True)
+    moe = yield from forward_progress(merging, phase=_MERGING)
+    rows_ELH = [method.rows(part.kept) for part, method in zip(parts, methods, strict=True)]
+    return moe, trained_routers(rows_ELH, spec.temperature)
+
+
+def _facts(networks: Sequence[str], top_k: int, routers: Routers, choices: Mapping[str, Tensor]) -> RouterFacts:
     """What the routers do with each expert's dev text; `choices` are its tokens by layer and chosen expert [L, E]."""
-    shares = [counts_LE / counts_LE.sum(1, keepdim=True) if counts_LE.sum() else None for counts_LE in choices.values()]
+    of = {
+        name: (number, counts_LE / counts_LE.sum(1, keepdim=True))
+        for number, name in enumerate(networks)
+        if (counts_LE := choices.get(name)) is not None and counts_LE.sum()
+    }
     return RouterFacts(
-        experts=spec.experts,
-        top_k=spec.top_k,
+        experts=[*networks],
+        top_k=top_k,
         width=routers.weights_LEH.shape[2],
         num_read=list(routers.num_tokens),
-        num_held_out=[int(counts_LE[0].sum()) for counts_LE in choices.values()],
-        accuracy=[None if of is None else of[:, number].tolist() for number, of in enumerate(shares)],
-        chosen=[None if of is None else of.mean(0).tolist() for of in shares],
+        num_held_out=[int(choices[name][0].sum()) if name in choices else 0 for name in networks],
+        accuracy=[of[name][1][:, of[name][0]].tolist() if name in of else None for name in networks],
+        chosen=[of[name][1].mean(0).tolist() if name in of else None for name in networks],
         condition=routers.condition_L.tolist(),
         cosine=routers.cosine_EE.tolist(),
     )

@@ -17,7 +17,7 @@ from engine.device import choose_device, num_gpus
 from engine.events import Note
 from engine.inference.scores import losses_of
 from engine.inference.text_samples import TextSampler
-from engine.methods.joint_training import Recipe, train_distributed
+from engine.methods.joint_training import Recipe, start_experts, train_distributed
 from engine.methods.registry import get_method
 from engine.models.expert_model import TrainableModel, require_context, trainable
 from engine.text.blocks import EvalSample
@@ -146,6 +146,7 @@ def _train(
         model = build(config.seed).to(device)
         require_context(model, config.block_size)
         texts = [domain.open() for domain in domains]
+        yield from start_experts(model, texts, config, work.folder)
         losses = yield from last_losses(
             train(
                 model,

@@ -87,26 +87,33 @@ AVERAGE_EXPERTS = Kind(
 
 
 class JoinExperts(Spec):
-    """Join experts into one sparse model: routers, solved in closed form, choose among their networks (DUME)."""
+    """Join experts into one sparse model: routers in its layers choose among their networks.
+
+    Routers are solved in closed form (DUME), or have the rows that anchored experts were trained with (FlexOlmo).
+    """
 
     kind: Literal["join-experts"] = "join-experts"
     name: Name = Field(
-        description="Name of the mixture that will hold the joined model; the expert is called NAME/ridge."
+        description="Name of the mixture that will hold the joined model; the expert is called NAME/joined."
     )
     experts: list[ExpertName] = Field(
-        min_length=2, description="Experts that differ only in their feed-forward networks, such as DEMix experts."
+        min_length=1,
+        description="Experts that differ only in their feed-forward networks, such as DEMix experts, two or more; or "
+        "anchored experts, which are joined with their seed model.",
     )
-    top_k: int = Field(
-        1,
+    top_k: int | None = Field(
+        None,
         ge=1,
-        description="Networks that each token goes through in a layer; their outputs get the shares of a softmax.",
+        description="Networks that each token goes through in a layer; their outputs get the shares of a softmax. "
+        "Empty: 1, or of anchored experts all.",
         title="Networks of each token (top k)",
     )
     tokens: int = Field(
         65_536,
         ge=8,
         le=MOST_TOKENS,
-        description="Tokens to read of each expert's own training text; 20 or more for each dimension of the model.",
+        description="Tokens to read of each expert's own training text; 20 or more for each dimension of the model. "
+        "Anchored experts use neither these nor the penalty.",
     )
     shrinkage: float = Field(
         0.01,
@@ -124,14 +131,12 @@ class JoinExperts(Spec):
     @property
     def expert(self) -> str:
         """The name of the joined expert."""
-        return f"{self.name}/ridge"
+        return f"{self.name}/joined"
 
     @model_validator(mode="after")
     def _joinable(self) -> JoinExperts:
         if len(set(self.experts)) < len(self.experts):
             raise ValueError("name each expert once")
-        if self.top_k > len(self.experts):
-            raise ValueError(f"a token can go through at most {len(self.experts)} networks, one of each expert")
         return self
 
 
@@ -140,14 +145,25 @@ def _join_complaints(session: Session, spec: JoinExperts) -> list[str]:
     from workbench.schema.names import find_row
     from workbench.schema.tables import Expert
 
-    complaints = []
+    complaints, with_rows = [], list[bool]()
     for name in spec.experts:
         if (row := find_row(session, Expert, name)) is None:
             continue
-        if because := method_of(row.method).no_decoder_because:
+        method = method_of(row.method)
+        with_rows.append(method.has_rows)
+        if (because := method.no_decoder_because) and not method.has_rows:
             complaints.append(f"“{name}” cannot become a part of one model: it {because}.")
-        elif row.domain_id is None and not row.config.get("domains"):
+        elif row.domain_id is None and not row.config.get("domains") and not method.has_rows:
             complaints.append(f"“{name}” has no training text here, which its router is solved from: leave it out.")
+    is_anchored, num_networks = bool(with_rows) and all(with_rows), len(spec.experts)
+    if any(with_rows) and not is_anchored:
+        complaints.append("Some of these experts have rows of a router from their training, others have none.")
+    elif is_anchored:
+        num_networks += 1
+    elif num_networks < 2:
+        complaints.append("Name two experts or more: a router chooses among at least 2.")
+    if spec.top_k is not None and spec.top_k > num_networks:
+        complaints.append(f"A token can go through at most {num_networks} networks.")
     return complaints
 
 
