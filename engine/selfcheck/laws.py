@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from engine.device import choose_device
+from engine.selfcheck.anchored_laws import anchored_are_joined
 from engine.selfcheck.cluster_laws import balanced_and_seeded, incremental_is_from_scratch
 from engine.selfcheck.decoding_laws import (
     batches_and_padding,
@@ -87,6 +88,13 @@ LAWS = (
         "1e-5",
         1e-5,
         routers_are_solved,
+    ),
+    Law(
+        "L21",
+        "an anchored expert begins as its seed, and joined with its seed by its rows it is itself",
+        "1e-5",
+        1e-5,
+        anchored_are_joined,
     ),
 )
 

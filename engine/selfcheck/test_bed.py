@@ -74,21 +74,21 @@ class TestBed:
         shape = ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)
         model = MultiExpertModel(fresh_model(shape, _VOCAB, seed=7), KEYS, new_placement()).eval()
         generator = torch.Generator().manual_seed(11)
-        _disturb(model.shared_parameters().values(), _NOISE, generator)
+        disturb(model.shared_parameters().values(), _NOISE, generator)
         for key in KEYS:
-            _disturb(model.expert_parameters(key).values(), noise, generator)
+            disturb(model.expert_parameters(key).values(), noise, generator)
         return model.to(self.device)
 
     def mode_model(self, parts: Sequence[str], family: Family = "llama", num_blocks: int = 2) -> ModeModel:
         """Parts next to a backbone, each independent of the others. A new model each time, as above."""
         shape = ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)
         lm = fresh_model(shape, _VOCAB, seed=7)
-        _disturb(lm.parameters(), _NOISE, torch.Generator().manual_seed(11))
+        disturb(lm.parameters(), _NOISE, torch.Generator().manual_seed(11))
         model = ModeModel(lm, num_blocks).eval()
         for part in parts:
             model.add_expert(part, ModeConfig(num_blocks, expert_layers=1))
             generator = torch.Generator().manual_seed(PARTS.index(part))
-            _disturb(model.expert_parameters(part).values(), _NOISE, generator)
+            disturb(model.expert_parameters(part).values(), _NOISE, generator)
         return model.to(self.device)
 
     def parts_together(self, family: Family = "llama", active: Sequence[str] = PARTS) -> ActiveParts:
@@ -231,7 +231,7 @@ def save_model(model: MultiExpertModel, root: Path) -> tuple[ArtifactRef, dict[s
 
 
 @torch.no_grad()
-def _disturb(parameters: Iterable[Tensor], noise: float, generator: torch.Generator) -> None:
+def disturb(parameters: Iterable[Tensor], noise: float, generator: torch.Generator) -> None:
     for parameter in parameters:
         parameter.add_(torch.randn(parameter.shape, generator=generator) * noise)
 

@@ -16,13 +16,14 @@ from torch import Tensor
 from engine.clusters import kmeans
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder
 from engine.inference import mixing, scores
+from engine.methods.anchored.placement import Anchored
 from engine.methods.mode import block as mode_block
 from engine.methods.mode import model as mode_model
 from engine.mixing import base, posterior
 from engine.models.likelihoods import TokenScores
 from engine.models.multi_expert import MultiExpertModel
 from engine.models.rows import Rows
-from engine.selfcheck import router_laws
+from engine.selfcheck import anchored_laws, router_laws
 from engine.selfcheck.law import LawVerdict
 from engine.selfcheck.laws import LAWS, run_laws
 from engine.text import corpus
@@ -258,6 +259,16 @@ def first_batch_only(patch: Patch) -> None:
     patch.setattr(EvalSample, "batches", lambda self, size: itertools.islice(real(self, size), 1))
 
 
+def rows_of_another(patch: Patch) -> None:
+    real = anchored_laws.trained_routers
+    patch.setattr(anchored_laws, "trained_routers", lambda rows_ELH: real([row_LH.flip(1) for row_LH in rows_ELH]))
+
+
+def no_anchor(patch: Patch) -> None:
+    """The seed's network counts with all of its output, whatever the expert's share."""
+    patch.setattr(Anchored, "forward", lambda self, x, _: self.network(x))
+
+
 BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
     ("L1", smoothed_prior),
     ("L1", other_mix(loud_mix, mixing)),
@@ -294,6 +305,8 @@ BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
     ("L19", updates_by_row),
     ("L20", swapped_routers),
     ("L20", first_batch_only),
+    ("L21", rows_of_another),
+    ("L21", no_anchor),
 ]
 
 

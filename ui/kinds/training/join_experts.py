@@ -8,7 +8,7 @@ FORM = TrainForm(
     title=JOIN,
     about="One model made from several experts that differ only in their feed-forward networks: in each layer a "
     "router, solved from their texts without training, chooses the network for each token. It costs about what one "
-    "of them does.",
+    "of them does. Of anchored experts the rows of their training are the router.",
     label="Join them",
     needs=(EXPERTS,),
     tucked=("shrinkage", "temperature", "block_size"),
