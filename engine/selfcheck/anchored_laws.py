@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -29,7 +29,7 @@ def anchored_are_joined(bed: TestBed) -> Iterator[LawFinding]:
     """
     seed: Any = bed.model().full_model(KEYS[0])
     ids = torch.tensor([bed.ids], device=bed.device)
-    model = MultiExpertModel(copy.deepcopy(seed), TWO, METHOD[0].new_placement()).eval()  # type: ignore[attr-defined]
+    model = MultiExpertModel(copy.deepcopy(seed), TWO, METHOD[0].new_placement()).eval()
     with torch.inference_mode():
         of_seed = seed(input_ids=ids).logits
         fresh = [model(ids, Rows.all_to(key, 1)) for key in TWO]
@@ -39,7 +39,7 @@ def anchored_are_joined(bed: TestBed) -> Iterator[LawFinding]:
         own = [model(ids, Rows.all_to(key, 1)) for key in TWO]
     for number, key in enumerate(TWO):
         yield LawFinding(gap(fresh[number], of_seed), gap(own[number], of_seed))
-        loaders = {"": lambda: seed, key: partial(copy.deepcopy(model).full_model, key)}
+        loaders: dict[str, Callable[[], Any]] = {"": lambda: seed, key: partial(copy.deepcopy(model).full_model, key)}
         *_, joined = as_sparse_moe(loaders, 2, of_all=True)
         set_routers(joined, trained_routers([_rows(model, key)]).weights_LEH)
         with torch.inference_mode():
