@@ -81,6 +81,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "mixture export mixture": ("mixture export seed:seed {out}/model --here", ""),
     "mixture gate name": ("mixture gate seed:seed --gate fixed", NOT_STORED),
     "mixture inference-modes mixture": ("mixture inference-modes seed:seed", ""),
+    "mixture smallest-set mixture": ("mixture smallest-set seed:seed court", "is scored on dev text"),
     "mixture perplexity name": ("mixture perplexity seed:seed", ""),
     "mixture remove expert": ("mixture remove small seed:seed", "“seed:seed”"),
     "mixture remove name": ("mixture remove seed:seed seed:seed", NOT_STORED),

@@ -66,6 +66,7 @@ from workbench.questions.costs import CostRequest, MixtureCosts
 from workbench.questions.inference_modes import INFERENCE_MODES, InferenceModeComparison, InferenceModesRequest
 from workbench.questions.perplexities import MixedScores, mix_scores
 from workbench.questions.question import ask
+from workbench.questions.smallest_set import SmallestSet, SmallestSetRequest, describe_smallest_set
 from workbench.registry import mixtures
 from workbench.registry.clusters.cluster_routing import clustering_names
 from workbench.registry.database import transaction
@@ -241,6 +242,17 @@ def inference_modes(question: InferenceModesRequest, answer: InferenceModeCompar
         describe_without(answer.without, question.split),
         _how_to_route(answer.unrouted, question.mixture, question.split),
     )
+
+
+@prints_answer(app, SmallestSetRequest, "mixture", "domain")
+def smallest_set(_: SmallestSetRequest, answer: SmallestSet) -> None:
+    """The fewest experts of a mixture that are within some percent of all of them on a domain, from stored scores.
+
+    Dev text chooses, test text judges. Each mixture has the saved gate and the saved weights of its experts.
+    """
+    rows = [(one.size, ", ".join(one.experts), one.dev_percent, one.test_percent) for one in answer.sets]
+    print_table(["Experts", "The best of so many", "Worse on dev (%)", "Worse on test (%)"], rows, empty=NO_SCORES)
+    say_each(*describe_smallest_set(answer))
 
 
 @app.verb()
