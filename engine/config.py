@@ -383,3 +383,9 @@ class SamplingConfig(Checked):
         "Let the leading expert draft tokens that all experts then read at once. The answer is the same, and faster "
         "where drafts are mostly right; where they are not, nothing is drafted.",
     )
+    draw_expert: bool = knob(
+        False,
+        "Draw one expert for each token by the weights, and the token from it: the same distribution, and models that "
+        "are not drawn need not run. With a gate that reads only the text (fixed, cluster), at temperature 1, without "
+        "other options of sampling.",
+    )

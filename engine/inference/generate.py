@@ -107,6 +107,8 @@ def generate(
     context.
     """
     require_readable(prompt, tokenizer, models, 1)
+    if sampling.draw_expert:
+        _require_drawable(gate, sampling)
     ids, _ = encode_prompt(prompt, tokenizer)
     mixing = Mixing(models, keys, gate, evidence_from)
     require_fits(len(ids), models, 1)
@@ -118,6 +120,29 @@ def generate(
         text = tokenizer.stream(ids)
         drawn = _draw_tokens(mixing, tokenizer, sampling, text, limit, pace)
         yield from write_answer(drawn, keys, text, len(ids), ends, StopPhrases(stop), limit, pace)
+
+
+_CHANGING = (  # options of sampling that make another distribution of an expert's than of the mixture's
+    *("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"),
+    *("logit_bias", "speculate"),
+)
+
+
+def _require_drawable(gate: Gate, sampling: SamplingConfig) -> None:
+    """Raises MixtureError where a token of a drawn expert has not the law of the mixture."""
+    if gate.needs_logprobs:
+        raise MixtureError(
+            "This gate draws no expert (draw_expert): its weights follow from what each expert predicts, "
+            "so all of them run.",
+            "Choose a gate that reads only the text (fixed, cluster), or leave draw_expert out.",
+        )
+    plain = SamplingConfig()
+    if changed := [name for name in _CHANGING if getattr(sampling, name) != getattr(plain, name)]:
+        raise MixtureError(
+            f"An expert is drawn for each token (draw_expert) without other options of sampling, but there is "
+            f"{', '.join(changed)}: applied to one expert, it is another distribution than applied to the mixture.",
+            f"Leave {', '.join(changed)} out (temperature: 1), or leave draw_expert out.",
+        )
 
 
 class Drawn(NamedTuple):
@@ -175,7 +200,7 @@ def _draw_tokens(
         return sample_token(possible_V, sampling, noise, text, num_prompt)
 
     for num_left in range(limit - 1, -1, -1):
-        weights_E, logprobs_V = mixing.distribution()
+        weights_E, logprobs_V = mixing.drawn(generator) if sampling.draw_expert else mixing.distribution()
         token = draw(logprobs_V, generator, mixing.ids)
         candidates = candidates_at(logprobs_V, sampling.num_candidates, tokenizer, text)
         yield Drawn(token, float(logprobs_V[token]), weights_E.tolist(), mixing.gates(weights_E), candidates)

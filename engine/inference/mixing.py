@@ -299,7 +299,19 @@ class Mixing:
         """The weights [E] and the mixture's log-probabilities [V] for the next token."""
         if not self._position:
             raise MixtureError("The mixture has read no token yet.", "Give a prompt.")
-        log_weights_E = self._stream.log_weights()
+        return self._distribution(self._stream.log_weights())
+
+    @torch.inference_mode()
+    def drawn(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """The same for one expert alone, which is drawn by the weights.
+
+        A token from it has the law of the mixture. Only for gates that need no log-probabilities: others run all.
+        """
+        weights_E = self._stream.log_weights().exp()
+        chosen = torch.multinomial(weights_E.cpu(), 1, generator=generator)
+        return self._distribution(torch.full_like(weights_E, -torch.inf).index_fill(0, chosen, 0.0))
+
+    def _distribution(self, log_weights_E: Tensor) -> tuple[Tensor, Tensor]:
         running = self._running(log_weights_E)
         places = [index for reader in running for index in reader.places]
         logprobs = [reader.after(self.ids, self._position - 1) for reader in running]

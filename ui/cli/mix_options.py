@@ -45,6 +45,7 @@ Temperature = Annotated[float, option(SamplingConfig, "temperature")]
 TopP = Annotated[float, option(SamplingConfig, "top_p")]
 Seed = Annotated[int | None, option(SamplingConfig, "seed")]
 Speculate = Annotated[bool, option(SamplingConfig, "speculate", "--speculate/--no-speculate")]
+DrawExpert = Annotated[bool, option(SamplingConfig, "draw_expert", "--draw-expert/--no-draw-expert")]
 
 
 def takes_gate(command: Callable[..., Result]) -> Callable[..., Result]:

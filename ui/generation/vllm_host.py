@@ -18,6 +18,7 @@ from threading import Lock
 from typing import Any
 
 from engine.config import SamplingConfig, ServeEngine
+from engine.errors import MixtureError
 from engine.events import Done, Token
 from engine.files import new_folder
 from engine.inference.generate import Prompt, encode_prompt, require_fits, require_readable, write_answer
@@ -60,6 +61,11 @@ class VllmHost(Host):
         self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Iterator[Token | Done]:
         """Generates tokens as the base class does, where the plan says so on vLLM."""
+        if sampling.draw_expert and plan.engine != "own":
+            raise MixtureError(
+                "vLLM runs all experts at each token, so none is drawn (draw_expert).",
+                "Leave draw_expert out, or serve without vLLM.",
+            )
         tokenizer, limits = self._tokenizer(plan), self._limits(plan)
         require_readable(prompt, tokenizer, limits, 1)
         ids, _ = encode_prompt(prompt, tokenizer)

@@ -132,10 +132,11 @@ def describe_smallest_set(answer: SmallestSet) -> list[str]:
     last = answer.sets[-1]
     on_test = "test text is not scored" if last.test_percent is None else f"{last.test_percent:+.1f} % on test text"
     tried = "all of these sizes" if answer.is_exact else "adding the best expert each time: a smaller one may exist"
+    chosen = f"{pluralize(last.size, 'expert')} ({listed(last.experts, last.size)})"
     sentences = [
-        f"On {answer.domain}, {pluralize(last.size, 'expert')} ({listed(last.experts, last.size)}) "
-        f"{'is' if last.size == 1 else 'are'} within {answer.within_percent:g} % of all, whose perplexity is {perplexity(answer.perplexity)}: "
-        f"{last.dev_percent:+.1f} % on dev text (n = {answer.dev_tokens:,} tokens), {on_test}"
+        f"On {answer.domain}, {chosen} {'is' if last.size == 1 else 'are'} within {answer.within_percent:g} % of all, "
+        f"whose perplexity is {perplexity(answer.perplexity)}: {last.dev_percent:+.1f} % on dev text "
+        f"(n = {answer.dev_tokens:,} tokens), {on_test}"
         + (f" (n = {answer.test_tokens:,})." if last.test_percent is not None else "."),
         f"Tried: {pluralize(answer.num_tried, 'set')}, {tried}.",
     ]

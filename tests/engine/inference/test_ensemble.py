@@ -211,3 +211,54 @@ def test_models_that_cannot_mix_are_refused(elms) -> None:
         Mixing(ensemble_of(elms["sea"]), ["moon"], build_gate(PosteriorGateConfig(), [1.0]))
     with pytest.raises(MixtureError, match="no active expert"):
         Mixing(ensemble_of(*elms.values()), [], build_gate(PosteriorGateConfig(), [1.0]))
+
+
+def test_an_expert_drawn_for_each_token_speaks_as_itself_and_the_others_do_not_run(
+    elms: dict[str, MultiExpertModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its distribution is the expert's own, whatever was read late, and it is drawn as often as its weight says."""
+    weights, ids, generator = [4.0, 3.0, 2.0, 1.0], ids_of(), torch.Generator().manual_seed(0)
+    passes: Counter[str] = Counter()
+    for key, model in elms.items():
+        real = model.read
+
+        def read(*given: object, real=real, key=key, **options: object) -> Tensor:
+            passes[key] += 1
+            return real(*given, **options)
+
+        monkeypatch.setattr(model, "read", read)
+    mixing = Mixing(ensemble_of(*elms.values()), ELMS, FixedGate(weights))
+    mixing.feed(ids[:8])
+    drawn: Counter[str] = Counter()
+    for number in range(8, len(ids)):
+        weights_E, logprobs_V = mixing.drawn(generator)
+        key = ELMS[int(weights_E.argmax())]
+        assert weights_E.tolist() == [float(one == key) for one in ELMS]
+        drawn[key] += 1
+        torch.testing.assert_close(logprobs_V, plain(elms[key], key, ids[:number])[-1], atol=1e-4, rtol=1e-4)
+        mixing.feed([ids[number]])
+    assert passes == drawn  # a pass for each token that it was drawn for, with what it had missed
+    many = Counter(ELMS[int(mixing.drawn(generator)[0].argmax())] for _ in range(2000))
+    for key, weight in zip(ELMS, weights, strict=True):
+        assert many[key] / 2000 == pytest.approx(weight / 10, abs=0.04)  # four times its standard error
+
+
+def test_a_text_of_drawn_experts_is_repeated_by_its_seed_and_what_changes_its_law_is_refused(
+    elms: dict[str, MultiExpertModel],
+) -> None:
+    def say(gate: Gate, **options: object) -> list[Token]:
+        sampling = SamplingConfig(max_tokens=12, seed=5, draw_expert=True, **options)  # type: ignore[arg-type]
+        events = generate(ensemble_of(*elms.values()), ELMS, gate, tiny_tokenizer(), TEXT, sampling)
+        return [event for event in events if isinstance(event, Token)]
+
+    text = say(FixedGate([1.0] * 4))
+    assert text
+    assert text == say(FixedGate([1.0] * 4))
+    assert all(sorted(token.weights.values()) == [0, 0, 0, 1] for token in text)
+    assert say(ClusterGate([1.0] * 4, tiny_routing(4)))
+    with pytest.raises(MixtureError, match="follow from what each expert predicts"):
+        say(build_gate(PosteriorGateConfig(), [1.0] * 4))
+    changes = {"temperature": 0.0, "top_p": 0.9, "min_p": 0.1, "repetition_penalty": 1.1, "speculate": True}
+    for name, value in changes.items():
+        with pytest.raises(MixtureError, match=rf"but there is {name}:"):
+            say(FixedGate([1.0] * 4), **{name: value})

@@ -240,6 +240,7 @@ class Generating(NeutralFields, MixFields):
     logit_bias: Bias | None = Field(None, description=SAMPLING_HELP["logit_bias"])
     ignore_eos: bool = Field(False, description=SAMPLING_HELP["ignore_eos"])
     speculate: bool = Field(False, description=SAMPLING_HELP["speculate"])
+    draw_expert: bool = Field(False, description=SAMPLING_HELP["draw_expert"])
     seed: int | None = Field(
         None,
         ge=-1,

@@ -14,6 +14,7 @@ from engine.config import SamplingConfig
 from engine.events import BACKBONE, GateWeights
 from ui.cli.mix_options import (
     NO_CHANGES,
+    DrawExpert,
     Experts,
     GateOptions,
     MaxTokens,
@@ -95,12 +96,13 @@ def generate(
     top_p: TopP = SamplingConfig.top_p,
     seed: Seed = None,
     speculate: Speculate = SamplingConfig.speculate,
+    draw_expert: DrawExpert = SamplingConfig.draw_expert,
     as_json: Json = False,
 ) -> None:
     """Continue a prompt, or answer it (--chat). Each word has the colour of the expert with the greatest weight."""
     request = mix_request(model, members_of(model), experts, off, gate, prior, parts)
     drawn = model_host.new_seed() if seed is None else seed
-    sampling = SamplingConfig(max_tokens, temperature, top_p, drawn, speculate=speculate)
+    sampling = SamplingConfig(max_tokens, temperature, top_p, drawn, speculate=speculate, draw_expert=draw_expert)
     generated, palette = Generated(), Palette(read_looks(), plain=not sys.stdout.isatty())
     content = {"messages": [{"role": "user", "content": prompt}]} if is_chat else {"prompt": prompt}
     with closing(_pieces(request, content, sampling, generated)) as pieces:
