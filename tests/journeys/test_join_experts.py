@@ -203,3 +203,18 @@ def test_anchored_experts_are_joined_with_their_seed_by_the_rows_of_their_traini
     assert "has two networks in each layer" in capsys.readouterr().err
     done(trained({**joined, "name": "one", "experts": names[:1]}))
     assert len(facts("one/joined").experts) == 2
+
+
+def test_whole_models_of_one_seed_are_joined_where_their_rest_is_averaged(trained: Do) -> None:
+    """As DUME has it: experts of C-BTM and dense ones differ in everything."""
+    training = {"num_steps": 10, "block_size": 32, "learning_rate": 2e-3}
+    spec = {"kind": "train-joint", "seed_model": "seed", "method": "dense", "training": training}
+    for name in ("court", "kitchen"):
+        done(trained({**spec, "name": f"whole {name}", "domains": [name]}))
+    names = ["whole court/dense", "whole kitchen/dense"]
+    card = trained({**JOIN, "experts": names})
+    assert card.state == "failed"
+    assert "differ in “lm_head.weight”" in str(card.error)
+    done(trained({**JOIN, "experts": names, "average_rest": True}))
+    measured = facts("joined/joined")
+    assert all(share > 0.6 for layers in measured.accuracy if layers for share in layers)

@@ -53,14 +53,15 @@ def as_moe(models: Mapping[str, Callable[[], Any]], weights: Mapping[str, float]
 
 
 def as_sparse_moe(
-    models: Mapping[str, Callable[[], Any]], num_active: int, *, of_all: bool = False
+    models: Mapping[str, Callable[[], Any]], num_active: int, *, of_all: bool = False, average_rest: bool = False
 ) -> Iterator[Progress | Any]:
     """As `as_moe`, but in each layer a token goes through `num_active` experts; `set_routers` says which.
 
     Their shares are the softmax over these, so that with one expert it is 1; `of_all`: they are those of a softmax over
-    all experts, as in FlexOlmo, and sum to less. Mixtral has only the first.
+    all experts, as in FlexOlmo, and sum to less. Mixtral has only the first. `average_rest`: what differs besides the
+    networks is averaged.
     """
-    for event in _assembled(models, dict.fromkeys(models, 1.0), num_active):
+    for event in _assembled(models, dict.fromkeys(models, 1.0), num_active, average_rest):
         if of_all and not isinstance(event, Progress) and hasattr(event.config, _OVER_CHOSEN):
             for one in (event.config, *(module for module in event.modules() if hasattr(module, _OVER_CHOSEN))):
                 setattr(one, _OVER_CHOSEN, False)
@@ -76,7 +77,7 @@ def set_routers(moe: Any, routers_LEH: Tensor) -> None:
 
 
 def _assembled(
-    models: Mapping[str, Callable[[], Any]], scales: Mapping[str, float], num_active: int
+    models: Mapping[str, Callable[[], Any]], scales: Mapping[str, float], num_active: int, average_rest: bool = False
 ) -> Iterator[Progress | Any]:
     names = [*scales]
     first = models[names[0]]()
@@ -85,13 +86,23 @@ def _assembled(
     for number in range(len(names)):
         _put(moe, number, first.state_dict(), 1.0)
     _require_same_logits(first, moe)  # while all networks and routers are alike
-    shared = {name: tensor for name, tensor in first.state_dict().items() if ".mlp." not in name}
+    shared = _rest(first.state_dict())
+    sums = {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in shared.items() if average_rest}
     for number, name in enumerate(names):
         state = models[name]().state_dict() if number else first.state_dict()
-        _require_same_shared(shared, state, names[0], name)
+        _require_same_shared(shared, state, names[0], name, only_shapes=average_rest)
+        for place, sum_of in sums.items():
+            sum_of += state[place]
         _put(moe, number, state, scales[name])
         yield Progress(number + 1, len(names), "models", f"adding {name}")
+    if average_rest:
+        _copy_shared(moe, {name: sum_of / len(names) for name, sum_of in sums.items()})
     yield moe.eval()
+
+
+def _rest(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """All but the networks."""
+    return {name: tensor for name, tensor in state.items() if ".mlp." not in name}
 
 
 @one_at_a_time()
@@ -141,14 +152,19 @@ def _put(moe: Any, number: int, state: Mapping[str, Tensor], scale: float) -> No
             tensor[number].copy_(counterpart_tensor(state, name) * scale)
 
 
-def _require_same_shared(shared: Mapping[str, Tensor], state: Mapping[str, Tensor], first: str, name: str) -> None:
-    others = {key: tensor for key, tensor in state.items() if ".mlp." not in key}
+def _require_same_shared(
+    shared: Mapping[str, Tensor], state: Mapping[str, Tensor], first: str, name: str, *, only_shapes: bool = False
+) -> None:
+    others = _rest(state)
     for key in sorted(shared.keys() | others.keys()):
-        if key not in shared or key not in others or not is_same(shared[key], others[key]):
+        is_in_both = key in shared and key in others
+        if is_in_both and only_shapes and shared[key].shape == others[key].shape:
+            continue
+        if not is_in_both or not is_same(shared[key], others[key]):
             raise ModelError(
                 f"“{first}” and “{name}” differ in “{key}”: one model of several experts needs experts that differ "
                 "only in their feed-forward networks, such as DEMix experts of one base.",
-                "Export their average instead, or each on its own.",
+                "Export their average instead, or each on its own; to join them, average the rest (--average-rest).",
             )
 
 

@@ -39,6 +39,7 @@ from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack, require_sa
 from jobs.kinds.training.averages import (
     WeighedExpert,
     merge_experts,
+    require_averageable,
     require_one_template,
     require_one_tokenizer,
     weighed_expert,
@@ -83,6 +84,8 @@ def _join(work: Work, spec: JoinExperts) -> JobRun:
     with work.reading() as session:
         rows = [expert_row(session, name) for name in spec.experts]
         require_one_tokenizer(rows)
+        if spec.average_rest:
+            require_averageable(rows)
         parts = [weighed_expert(work, row, 1.0) for row in rows]
         domains_by_name = {
             row.name: [
@@ -127,6 +130,7 @@ def _join(work: Work, spec: JoinExperts) -> JobRun:
     config = {
         COMPOSED: [{"id": part.id, "name": part.name} for part in parts],
         MOE.config_field: {"num_experts": len(networks), "active_experts": facts.top_k},
+        "average_rest": spec.average_rest,
         "shrinkage": spec.shrinkage,
         "temperature": spec.temperature,
         "block_size": block_size,
@@ -151,7 +155,11 @@ def _solved(
     block_size: int,
 ) -> Events[tuple[Any, Routers]]:
     """The experts' networks as one model, and its routers from sums over each expert's own text."""
-    moe = yield from merge_experts(lambda models, _: as_sparse_moe(models, spec.top_k or 1), parts, _MERGING)
+
+    def merge(models: Mapping[str, Any], _: Mapping[str, float]) -> Iterator[Any]:
+        return as_sparse_moe(models, spec.top_k or 1, average_rest=spec.average_rest)
+
+    moe = yield from merge_experts(merge, parts, _MERGING)
     folders = list[Path]()
     for part in parts:
         folder = yield from _sums(

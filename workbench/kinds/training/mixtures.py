@@ -108,6 +108,12 @@ class JoinExperts(Spec):
         "Empty: 1, or of anchored experts all.",
         title="Networks of each token (top k)",
     )
+    average_rest: bool = Field(
+        False,
+        description="Average what differs besides the networks, as of whole models of one seed (dense, C-BTM). Else it "
+        "is refused.",
+        title="Average the rest",
+    )
     tokens: int = Field(
         65_536,
         ge=8,
