@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -23,6 +24,24 @@ from workbench.settings import Settings, get_settings
 # By default an example fails that takes longer than 200 ms, which says more of the machine than of the code.
 hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and not hasattr(config, "workerinput"):  # not in a process of xdist
+        config.pluginmanager.register(_FailuresAtOnce(reporter))
+
+
+class _FailuresAtOnce:
+    """Prints each failure when it happens, so that a run that is cut short says what failed."""
+
+    def __init__(self, reporter: Any) -> None:
+        self._reporter = reporter
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._reporter.write_line(f"\n{report.nodeid} failed ({report.when}):\n{report.longreprtext[-4000:]}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

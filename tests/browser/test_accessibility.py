@@ -52,6 +52,7 @@ def test_axe_finds_nothing_serious_on_a_page_with_something_on_it(servers: Any, 
     assert faults_of(servers, chromium) == ""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_axe_finds_nothing_serious_in_the_tabs_of_an_expert(servers: Any, chromium: Browser) -> None:
     faults = []
@@ -71,6 +72,7 @@ def test_axe_finds_nothing_serious_in_the_tabs_of_an_expert(servers: Any, chromi
     assert "\n".join(faults) == ""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_axe_finds_nothing_serious_in_a_popover_and_escape_gives_the_focus_back(
     servers: Any, chromium: Browser
@@ -95,6 +97,7 @@ def test_axe_finds_nothing_serious_in_a_popover_and_escape_gives_the_focus_back(
     assert opened == set(POPOVERS)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_axe_finds_nothing_serious_on_an_empty_page(empty_studio: RunningWorkbench, chromium: Browser) -> None:
     assert faults_of(empty_studio, chromium) == ""

@@ -61,6 +61,7 @@ def test_killed_and_damaged_jobs_end_as_undisturbed_ones() -> None:
     assert report["recovery_p95"] == max(only["recoveries"])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_forged_result_and_debris_are_violations() -> None:
     (only,) = campaign(["forge"], f"campaign.WAITING = 2\n{FORGER}")["campaigns"]

@@ -18,7 +18,7 @@ from workbench.job_records.devices import list_devices
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import reading
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(network.missing()), reason=network.missing())]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.skipif(bool(network.missing()), reason=network.missing())]
 
 TRAINING = {"num_steps": 500, "block_size": 32, "learning_rate": 5e-3, "checkpoint_every": 25, "evaluate_every": 250}
 

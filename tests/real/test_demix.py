@@ -15,6 +15,7 @@ from ui.cli.app import main
 pytestmark = [
     pytest.mark.real,
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(1500),
     pytest.mark.filterwarnings("ignore"),  # of torch
 ]
