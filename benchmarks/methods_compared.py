@@ -39,6 +39,7 @@ SIZES = {
     "random_seeds": ([0, 1, 2], [0]),
     "first_steps": (600, 2, "updates of a seed model that is trained here"),
     "steps": (300, 2, "updates of all experts"),
+    "btx_steps": (75, 2, "updates of BTX's last stage, of all parameters on all known text"),
     "rate": (1e-3, 1e-3, "peak learning rate of the experts"),
     "sequences": (2, 1, "of each domain in an update"),
     "block_size": (128, 16),
@@ -129,6 +130,11 @@ def _run(bench: Workbench, number: int, known: list[str], given: Any, active: di
     whole = _once(bench.mixture, together, partial(bench.mixture, together, experts=models))
     whole = _scored(bench, whole, given)
     rows = [one.name for one in anchored.experts]
+    start = joined("btx start", models, top_k=2, average_rest=True, routers="random")
+    of_start = partial(bench.seed, f"btx {number}", source="expert", expert=start.experts[0].name)
+    btx_seed = _once(bench.seed, f"btx {number}", of_start).name
+    further = training | {"num_steps": given.btx_steps}
+    btx = mixture("btx", "train-joint", seed_model=btx_seed, domains=known, method="dense", training=further)
     ways = {
         "dense, all text": dense,
         "DEMix, average": mixture("demix average", "average-experts", experts=experts),
@@ -140,6 +146,7 @@ def _run(bench: Workbench, number: int, known: list[str], given: Any, active: di
         "whole models, posterior": whole,
         "whole models, posterior, top 2": whole.with_gate(top_k=2),
         "whole models joined (DUME), k = 1": joined("dume 1", models, top_k=1, average_rest=True),
+        "BTX (whole models, routers at random, all trained on), k = 2": btx,
         "anchored, posterior": anchored,
         "anchored joined, k = 1": joined("anchored 1", rows, top_k=1),
         "anchored joined, k = 2": joined("anchored 2", rows, top_k=2),

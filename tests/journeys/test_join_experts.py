@@ -218,3 +218,13 @@ def test_whole_models_of_one_seed_are_joined_where_their_rest_is_averaged(traine
     done(trained({**JOIN, "experts": names, "average_rest": True}))
     measured = facts("joined/joined")
     assert all(share > 0.6 for layers in measured.accuracy if layers for share in layers)
+    result = done(
+        trained({**JOIN, "name": "start", "experts": names, "average_rest": True, "routers": "random"})
+    ).result
+    assert "The routers are at random: train the whole model on" in result["sentence"]
+    done(trained({"kind": "make-seed", "name": "btx", "source": "expert", "expert": "start/joined"}))
+    done(trained({**spec, "name": "btx", "seed_model": "btx", "domains": ["court", "kitchen"]}))
+    for mixture in ("start", "btx"):
+        done(trained({"kind": "evaluate", "mixture": mixture, "block_size": 32, "max_tokens": 400}))
+    before, after = perplexities("start")["start/joined"], perplexities("btx")["btx/dense"]
+    assert all(after[domain] < before[domain] for domain in ("court", "kitchen"))

@@ -17,6 +17,7 @@ class RouterFacts(BaseModel):
 
     experts: list[str]  # with the anchor, if any, as the first
     top_k: int
+    are_random: bool = False
     width: int
     num_read: list[int]  # tokens of training text behind each expert's sums; empty: their rows were trained
     num_held_out: list[int]  # tokens of dev text
@@ -67,6 +68,12 @@ def describe_routers(facts: RouterFacts) -> list[str]:
                     f"A router hardly tells {facts.experts[column]} and {name} apart: the cosine of their columns is "
                     f"{facts.cosine[row][column]:.2f}. Compare their perplexities on each other's text."
                 )
+    if facts.are_random:
+        return [
+            *sentences,
+            "The routers are at random: train the whole model on before you use it (a seed model made of this expert, "
+            "and the method dense).",
+        ]
     if few := [
         f"{name} ({number:,})"
         for name, number in zip(facts.experts, facts.num_read, strict=False)

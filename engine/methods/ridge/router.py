@@ -136,6 +136,14 @@ def trained_routers(rows: Sequence[Tensor], temperature: float = 1.0) -> Routers
     return Routers(weights_LEH / temperature, values_LE[:, 0] / values_LE[:, -1], ())
 
 
+def random_routers(shape_LEH: tuple[int, int, int], std: float) -> Routers:
+    """Routers that a training of the whole model is to begin with (BTX), the same whenever they are made."""
+    generator = torch.Generator().manual_seed(0)
+    weights_LEH = std * torch.randn(shape_LEH, generator=generator, dtype=torch.float64)
+    values_LE = torch.linalg.svdvals(weights_LEH)
+    return Routers(weights_LEH, values_LE[:, 0] / values_LE[:, -1], (0,) * shape_LEH[1])
+
+
 def count_choices(moe: Any, samples: Sequence[EvalSample]) -> Iterator[Progress | Tensor]:
     """Reads texts with the joined model and yields progress, then how many tokens each router gave to each expert.
 

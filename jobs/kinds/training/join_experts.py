@@ -26,7 +26,7 @@ from engine.methods.moe.checkpoint import as_sparse_moe, set_routers
 from engine.methods.moe.descriptor import METHOD as MOE
 from engine.methods.multi_expert_files import read_limits
 from engine.methods.registry import get_method
-from engine.methods.ridge.router import Routers, Sums, count_choices, gather, solve, trained_routers
+from engine.methods.ridge.router import Routers, Sums, count_choices, gather, random_routers, solve, trained_routers
 from engine.models.families import load_model
 from engine.models.multi_expert import MultiExpertModel
 from engine.text.blocks import EvalSample, Tokens
@@ -61,7 +61,7 @@ _TOKEN_SECONDS = 1e-3  # to read one, before any was read: only the shares of th
 def run(work: Work, spec: JoinExperts) -> JobRun:
     """Merges the networks, gathers what sums are missing, solves the routers and counts what they choose."""
     tokens = {_counting(name): _DEV_TOKENS for name in spec.experts}
-    if not _are_anchored(work, spec):
+    if spec.routers == "solved" and not _are_anchored(work, spec):
         tokens |= {_reading(name): spec.tokens for name in spec.experts}
     expected = {_MERGING: 1.0} | {phase: number * _TOKEN_SECONDS for phase, number in tokens.items()}
     return (yield from follow_phases(_join(work, spec), expected))
@@ -113,7 +113,7 @@ def _join(work: Work, spec: JoinExperts) -> JobRun:
     for part in parts:
         choices[part.name] = yield from _choices(work, read, part, domains_by_name[part.name], block_size)
     moe = read.to("cpu", stored)  # to the bit the weights that were merged
-    facts = _facts(networks, moe.config.num_experts_per_tok, routers, choices)
+    facts = _facts(spec, networks, moe.config.num_experts_per_tok, routers, choices)
     key = work.stable_id("expert")
     model = MultiExpertModel(moe, [key], MOE.new_placement())
     expert = keep_expert(
@@ -130,6 +130,7 @@ def _join(work: Work, spec: JoinExperts) -> JobRun:
     config = {
         COMPOSED: [{"id": part.id, "name": part.name} for part in parts],
         MOE.config_field: {"num_experts": len(networks), "active_experts": facts.top_k},
+        "routers": spec.routers,
         "average_rest": spec.average_rest,
         "shrinkage": spec.shrinkage,
         "temperature": spec.temperature,
@@ -160,6 +161,9 @@ def _solved(
         return as_sparse_moe(models, spec.top_k or 1, average_rest=spec.average_rest)
 
     moe = yield from merge_experts(merge, parts, _MERGING)
+    if spec.routers == "random":
+        shape = (moe.config.num_hidden_layers, len(parts), moe.config.hidden_size)
+        return moe, random_routers(shape, moe.config.initializer_range)
     folders = list[Path]()
     for part in parts:
         folder = yield from _sums(
@@ -182,7 +186,9 @@ def _anchored(spec: JoinExperts, parts: Sequence[WeighedExpert]) -> Events[tuple
     return moe, trained_routers(rows_ELH, spec.temperature)
 
 
-def _facts(networks: Sequence[str], top_k: int, routers: Routers, choices: Mapping[str, Tensor]) -> RouterFacts:
+def _facts(
+    spec: JoinExperts, networks: Sequence[str], top_k: int, routers: Routers, choices: Mapping[str, Tensor]
+) -> RouterFacts:
     """What the routers do with each expert's dev text; `choices` are its tokens by layer and chosen expert [L, E]."""
     of = {
         name: (number, counts_LE / counts_LE.sum(1, keepdim=True))
@@ -192,6 +198,7 @@ def _facts(networks: Sequence[str], top_k: int, routers: Routers, choices: Mappi
     return RouterFacts(
         experts=[*networks],
         top_k=top_k,
+        are_random=spec.routers == "random",
         width=routers.weights_LEH.shape[2],
         num_read=list(routers.num_tokens),
         num_held_out=[int(choices[name][0].sum()) if name in choices else 0 for name in networks],

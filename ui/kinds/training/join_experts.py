@@ -11,6 +11,6 @@ FORM = TrainForm(
     "of them does. Of anchored experts the rows of their training are the router.",
     label="Join them",
     needs=(EXPERTS,),
-    tucked=("shrinkage", "temperature", "block_size"),
+    tucked=("routers", "average_rest", "shrinkage", "temperature", "block_size"),
     position=71,
 )

@@ -108,6 +108,12 @@ class JoinExperts(Spec):
         "Empty: 1, or of anchored experts all.",
         title="Networks of each token (top k)",
     )
+    routers: Literal["solved", "random"] = Field(
+        "solved",
+        description="solved: in closed form from each expert's text; random: to be trained with the whole joined model "
+        "afterwards (BTX).",
+        title="Routers",
+    )
     average_rest: bool = Field(
         False,
         description="Average what differs besides the networks, as of whole models of one seed (dense, C-BTM). Else it "
@@ -166,6 +172,8 @@ def _join_complaints(session: Session, spec: JoinExperts) -> list[str]:
         complaints.append("Some of these experts have rows of a router from their training, others have none.")
     elif is_anchored:
         num_networks += 1
+        if spec.routers == "random":
+            complaints.append("Anchored experts have the rows of their training: leave “routers” out.")
     elif num_networks < 2:
         complaints.append("Name two experts or more: a router chooses among at least 2.")
     if spec.top_k is not None and spec.top_k > num_networks:
