@@ -13,6 +13,7 @@ from workbench.settings import get_settings
 pytestmark = [
     pytest.mark.real,
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(1500),
     pytest.mark.filterwarnings("ignore"),  # of peft
 ]
