@@ -49,6 +49,7 @@ def test_without_text_no_model_is_replicated(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_replication_that_is_ended_at_the_limit_goes_on_when_it_is_called_again(tmp_path: Path) -> None:
     for place, names in (("train", ("court", "kitchen")), ("novel", ("sea",))):

@@ -153,6 +153,7 @@ def test_jobs_that_share_a_gpu_run_in_order_and_a_full_one_keeps_later_shares_fr
             assert job_id == later
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_halves_run_at_once_and_a_killed_worker_frees_its_shares(servers: RunningWorkbench) -> None:
     worker = servers.start("tiny_worker.py", WORKBENCH_GPUS="5", WORKBENCH_WORKER_SLOTS="4")
