@@ -23,7 +23,7 @@ from engine.events import Progress
 from engine.files import ArtifactRef
 from engine.methods.multi_expert_files import EXPERT_FILE
 from engine.models.discovery import family_of, is_linear, takes_states_only
-from engine.models.families import Place, ffn_places, layout_of
+from engine.models.families import Place, ffn_places, layout_of, max_positions
 from engine.models.likelihoods import decoder_of
 from engine.models.multi_expert import AdditiveLayer, MultiExpertModel, Placement
 from engine.models.rows import Rows, with_rows
@@ -132,12 +132,16 @@ def _add_inputs(model: MultiExpertModel, ids_NT: Tensor, sums: dict[str, Tensor]
 
 @torch.no_grad()
 def _drawn(lm: Any) -> Tensor:
-    """Text that the seed writes, the same whenever it is drawn: [N, T] after the token that begins a text."""
-    begins = next((one for one in (lm.config.bos_token_id, lm.config.eos_token_id) if isinstance(one, int)), 0)
+    """Text that the seed writes, the same whenever it is drawn: [N, T] after the token that begins a text.
+
+    A configuration may name another vocabulary's tokens.
+    """
+    named = (lm.config.bos_token_id, lm.config.eos_token_id)
+    begins = next((one for one in named if isinstance(one, int) and 0 <= one < lm.config.vocab_size), 0)
     ids_NT = torch.full((_DRAWN_ROWS, 1), begins)
     generator = torch.Generator().manual_seed(0)
     with with_rows(Rows.all_to(_SEED, _DRAWN_ROWS)):
-        for _ in range(_DRAWN_TOKENS):
+        for _ in range(min(_DRAWN_TOKENS, max_positions(lm.config) - 1)):
             logits_NV = lm(input_ids=ids_NT.to(lm.device), use_cache=False).logits[:, -1]
             next_N1 = torch.multinomial(logits_NV.float().softmax(-1).cpu(), 1, generator=generator)
             ids_NT = torch.cat([ids_NT, next_N1], dim=1)
