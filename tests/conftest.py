@@ -29,11 +29,11 @@ hypothesis.settings.load_profile("tests")
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None and not hasattr(config, "workerinput"):  # not in a process of xdist
-        config.pluginmanager.register(_FailuresAtOnce(reporter))
+    if reporter is not None and getattr(config.option, "numprocesses", None):
+        config.pluginmanager.register(_ImmediateFailures(reporter))
 
 
-class _FailuresAtOnce:
+class _ImmediateFailures:
     """Prints each failure when it happens, so that a run that is cut short says what failed."""
 
     def __init__(self, reporter: Any) -> None:

@@ -56,6 +56,7 @@ class Method:
 
     name: str  # in specs, in the registry and in files
     title: str  # in sentences
+    order: int = 0  # in lists: later than those with less, else by the name of its module
     sentence: str  # what each domain's expert consists of, for the help
     paper: str
     expert_words: str = "feed-forward networks"  # what an expert consists of

@@ -25,7 +25,8 @@ ENTRY_POINTS = "expert_workbench.methods"
 @cache
 def methods() -> dict[str, Method]:
     """All methods by name, those of this package first."""
-    return find_plugins("engine.methods", ENTRY_POINTS, "METHOD", Method, lambda method: method.name)
+    plugins = find_plugins("engine.methods", ENTRY_POINTS, "METHOD", Method, lambda method: method.name)
+    return dict(sorted(plugins.items(), key=lambda one: one[1].order))
 
 
 def joint_methods() -> dict[str, Method]:

@@ -56,7 +56,7 @@ from workbench.store.storage import get_storage
 
 JOINT = {"kind": "train-joint", "seed_model": "seed", "domains": ["court", "sea"], "training": TRAINING}
 MODE = {"kind": "train-mode", "seed_model": "seed", "shape": {"num_blocks": 2, "expert_layers": 1}}
-OTHERS = ("dense", "dense-balanced", "domain-token", "lora-mixed", "moe")
+OTHERS = ("anchored", "dense", "dense-balanced", "domain-token", "lora-mixed", "moe")
 SPECS: dict[str, dict[str, Any]] = {
     "joint": {**JOINT, "name": "joint"},
     "lora": {**JOINT, "name": "lora", "domains": ["court"], "method": "lora", "lora": {"rank": 4}},

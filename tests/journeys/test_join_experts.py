@@ -205,7 +205,7 @@ def test_anchored_experts_are_joined_with_their_seed_by_the_rows_of_their_traini
     assert len(facts("one/joined").experts) == 2
 
 
-def test_whole_models_of_one_seed_are_joined_where_their_rest_is_averaged(trained: Do) -> None:
+def test_full_models_of_one_seed_are_joined_where_their_rest_is_averaged(trained: Do) -> None:
     """As DUME has it: experts of C-BTM and dense ones differ in everything."""
     training = {"num_steps": 10, "block_size": 32, "learning_rate": 2e-3}
     spec = {"kind": "train-joint", "seed_model": "seed", "method": "dense", "training": training}

@@ -49,6 +49,7 @@ METHOD = (
     AnchoredMethod(
         name="anchored",
         title="Anchored",
+        order=1,
         sentence="each domain has feed-forward networks beside those of the seed, and a row of the router between them",
         paper="Shi et al. 2025, FlexOlmo",
         expert_words="feed-forward networks and rows of routers",
@@ -66,6 +67,7 @@ METHOD = (
         moe.METHOD,
         name="anchored-joined",
         title="Anchored, joined",
+        order=1,
         sentence="one model of the networks of the seed and of several experts, with the rows of their own training",
         paper="Shi et al. 2025, FlexOlmo",
         only_expert="joined",

@@ -75,7 +75,7 @@ def joined(seed: ArtifactRef, experts: list[ArtifactRef], num_active: int) -> An
 
 
 @torch.no_grad()
-def alone(model: Any, key: str) -> Tensor:
+def expert_logits(model: Any, key: str) -> Tensor:
     return model(IDS, Rows.all_to(key, len(IDS)))  # type: ignore[no-any-return]
 
 
@@ -86,9 +86,9 @@ def test_a_new_expert_is_its_seed_to_the_bit_and_training_changes_nothing_of_the
     before = load_model(seed.folder).eval()
     model = METHOD.build(seed.folder, ["law"])
     [*start_experts(model, [texts["law"]], CONFIG, tmp_path / "none")]
-    assert torch.equal(alone(model.eval(), "law"), logits(before))
+    assert torch.equal(expert_logits(model.eval(), "law"), logits(before))
     model = trained(seed, texts, ["law"], tmp_path / "training")
-    assert not torch.allclose(alone(model, "law"), logits(before), atol=1e-3)
+    assert not torch.allclose(expert_logits(model, "law"), logits(before), atol=1e-3)
     state = {name.replace(".shared", ""): tensor for name, tensor in model.lm.state_dict().items()}
     for name, tensor in before.state_dict().items():
         assert torch.equal(tensor, state[name]), name
@@ -126,7 +126,7 @@ def test_the_joined_model_of_one_expert_is_the_expert(
 ) -> None:
     model = trained(seed, texts, ["law"], tmp_path / "training")
     moe = joined(seed, [stored(model, seed, "law", tmp_path)], 2)
-    assert torch.allclose(alone(model, "law"), logits(moe), atol=1e-5)
+    assert torch.allclose(expert_logits(model, "law"), logits(moe), atol=1e-5)
     moe.save_pretrained(tmp_path / "out")
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
     assert torch.equal(logits(moe), logits(again))

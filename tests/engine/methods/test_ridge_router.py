@@ -165,15 +165,15 @@ def test_columns_of_equal_experts_point_in_one_direction() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_differs_besides_the_networks_is_averaged_where_that_is_allowed(family: str) -> None:
-    whole = [expert(family, number) for number in (0, 1)]
+    full = [expert(family, number) for number in (0, 1)]
     with torch.no_grad():
-        for parameter in whole[1].parameters():
+        for parameter in full[1].parameters():
             parameter.add_(0.01 * torch.randn_like(parameter))
-    models = {str(number): (lambda one=one: one) for number, one in enumerate(whole)}
+    models = {str(number): (lambda one=one: one) for number, one in enumerate(full)}
     with pytest.raises(ModelError, match="--average-rest"):
         last(as_sparse_moe(models, 1))
     moe = last(as_sparse_moe(models, 1, average_rest=True)).state_dict()
-    first, second = (one.state_dict() for one in whole)
+    first, second = (one.state_dict() for one in full)
     rest = [name for name in moe if ".mlp." not in name]
     assert rest
     assert all(torch.allclose(moe[name], (first[name] + second[name]) / 2, atol=1e-7) for name in rest)
@@ -182,6 +182,6 @@ def test_what_differs_besides_the_networks_is_averaged_where_that_is_allowed(fam
         torch.cat([one[f"model.layers.1.mlp.{part}_proj.weight"] for part in ("gate", "up")]) for one in (first, second)
     ]
     assert torch.equal(gate_up, torch.stack(own))
-    other = {"0": lambda: whole[0], "1": lambda: expert(family, 1, num_hidden_layers=3)}
+    other = {"0": lambda: full[0], "1": lambda: expert(family, 1, num_hidden_layers=3)}
     with pytest.raises(ModelError, match="differ in"):
         last(as_sparse_moe(other, 1, average_rest=True))

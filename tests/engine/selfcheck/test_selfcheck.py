@@ -21,7 +21,7 @@ from engine.selfcheck.laws import LAWS, run_laws
 from engine.selfcheck.test_bed import TestBed, every_gate
 
 Patch = pytest.MonkeyPatch
-NUMBERS = [f"L{number}" for number in range(1, 21)]
+NUMBERS = [f"L{number}" for number in range(1, 22)]
 
 
 @pytest.fixture(scope="module")

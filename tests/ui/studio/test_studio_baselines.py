@@ -76,6 +76,7 @@ def test_a_baseline_is_chosen_by_its_sentence_and_submitted() -> None:
         "LoRA",
         "LoRA (mixed)",
         "MoE",
+        "Anchored",
     ]
     assert "a learned vector of its own" in method.options[3]
     method.set_value("domain-token").run()

@@ -71,19 +71,19 @@ def mean_of(arrays: dict[str, np.ndarray], names: tuple[str, ...]) -> float:
 
 def test_two_experts_that_know_a_half_each_are_the_smallest_set(scored: dict[str, dict[str, np.ndarray]]) -> None:
     fixed_weights()
-    found = answer(0)
-    assert [one.size for one in found.sets] == [1, 2]
-    assert found.sets[-1].experts == ["law", "sea"]
-    assert (found.is_exact, found.num_tried, found.dev_tokens) == (True, 4 + 6, 320)
-    for one in found.sets:
+    result = answer(0)
+    assert [one.size for one in result.sets] == [1, 2]
+    assert result.sets[-1].experts == ["law", "sea"]
+    assert (result.is_exact, result.num_tried, result.dev_tokens) == (True, 4 + 6, 320)
+    for one in result.sets:
         for split, percent in (("dev", one.dev_percent), ("test", one.test_percent)):
             expected = 100 * (mean_of(scored[split], tuple(one.experts)) / mean_of(scored[split], NAMES) - 1)
             assert percent == pytest.approx(expected, rel=1e-5, abs=1e-4)
         of_size = combinations(NAMES, one.size)
         assert tuple(one.experts) == min(of_size, key=lambda names: mean_of(scored["dev"], names))
-    assert found.sets[-1].dev_percent < 0  # the two that know nothing only take weight
-    assert "On all, 2 experts (law, sea) are within 0 % of all, whose perplexity" in describe_smallest_set(found)[0]
-    assert describe_smallest_set(found)[1] == "Tried: 10 sets, all of these sizes."
+    assert result.sets[-1].dev_percent < 0  # the two that know nothing only take weight
+    assert "On all, 2 experts (law, sea) are within 0 % of all, whose perplexity" in describe_smallest_set(result)[0]
+    assert describe_smallest_set(result)[1] == "Tried: 10 sets, all of these sizes."
 
 
 def test_one_is_enough_where_much_may_be_lost(scored: dict[str, dict[str, np.ndarray]]) -> None:
@@ -97,10 +97,10 @@ def test_of_many_experts_the_best_is_added_each_time(
     assert scored
     fixed_weights()
     monkeypatch.setattr(smallest_set, "_MOST_EXACT", 3)
-    found = answer(0)
-    assert (found.is_exact, found.num_tried) == (False, 4 + 3)
-    assert {*found.sets[-1].experts} == {"law", "sea"}
-    assert "a smaller one may exist" in describe_smallest_set(found)[1]
+    result = answer(0)
+    assert (result.is_exact, result.num_tried) == (False, 4 + 3)
+    assert {*result.sets[-1].experts} == {"law", "sea"}
+    assert "a smaller one may exist" in describe_smallest_set(result)[1]
 
 
 def test_a_domain_without_scores_of_dev_text_is_refused_with_the_command(

@@ -112,7 +112,7 @@ class JoinExperts(Spec):
         "solved",
         description="solved: in closed form from each expert's text; random: to be trained with the whole joined model "
         "afterwards (BTX).",
-        title="Routers",
+        title="Where the routers come from",
     )
     average_rest: bool = Field(
         False,
