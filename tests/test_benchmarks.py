@@ -36,8 +36,8 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 # Those that start servers, several processes or a pretrained model: a minute or more each on a busy machine.
 LONG = (
-    *("forecast", "learning_rates", "load", "mixtures_on_vllm", "pages", "real_model", "registry_page", "sharding"),
-    *("toggle_browser", "two_hosts"),
+    *("forecast", "learning_rates", "load", "methods_compared", "mixtures_on_vllm", "pages", "real_model"),
+    *("registry_page", "sharding", "shared_cores", "toggle_browser", "training_memory", "two_hosts"),
 )
 
 

@@ -28,6 +28,7 @@ from workbench.store.storage import get_storage
 pytestmark = [
     pytest.mark.real,
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(1500),
     pytest.mark.filterwarnings("ignore"),  # of gguf
 ]

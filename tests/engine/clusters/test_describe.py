@@ -101,6 +101,7 @@ def map_of(vectors: np.ndarray, num_fitted: int, seed: int = 0) -> Map:
     return result
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_map_leaves_the_number_of_threads_as_it_was() -> None:
     before = torch.get_num_threads()

@@ -91,6 +91,7 @@ def test_held_out_text_of_other_rows_runs_layers_that_are_not_compiled(monkeypat
     assert counters["stats"]["unique_graphs"] == 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_loss_compiled_by_the_usual_backend_is_nearly_the_same(make_texts: Any, tmp_path: Path) -> None:
     expected = losses("demix", make_texts, tmp_path)

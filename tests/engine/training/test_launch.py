@@ -64,7 +64,7 @@ def test_it_is_driven_by_its_caller_stops_in_order_and_goes_on_in_another_number
     assert_same_weights(tmp_path / "two", reference[0])
 
 
-@pytest.mark.parametrize("name", ["domain-token", "lora", "moe"])
+@pytest.mark.parametrize("name", [pytest.param("domain-token", marks=pytest.mark.long), "lora", "moe"])
 def test_other_methods_are_the_same_when_three_processes_divide_the_model(
     seed, domains, tmp_path: Path, name: str
 ) -> None:

@@ -63,6 +63,7 @@ def test_three_processes_on_two_hosts_train_what_one_does_and_stop_in_order(
     assert_same_weights(folder, reference[0])
 
 
+@pytest.mark.long
 def test_a_host_that_is_cut_off_ends_the_training_and_is_named(seed, domains, hosts, launcher, tmp_path: Path) -> None:
     folder = tmp_path / "lost"
     events = train_distributed(
