@@ -1,6 +1,6 @@
 # `make run` starts the workbench. While you work: `make check` (a minute or two, no tests) and `make test FOLDER=tests/engine`.
-# Before a change lands, `make test` (quick tests, about 15 minutes on two cores) and `make test-slow` (browser and slow tests,
-# about 25) must pass.
+# Before a change lands, `make test` (quick tests, about 25 minutes on two cores) and `make test-slow` (browser and slow tests,
+# about 30) must pass.
 PYTHON ?= python3.11
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= passive
