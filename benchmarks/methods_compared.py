@@ -28,7 +28,7 @@ from scipy.stats import t as student  # noqa: E402
 from harness.benchmark import Figure, Options, report  # noqa: E402
 from learning_rates import invented  # noqa: E402
 from ui.notebook import NotebookMixture, Workbench  # noqa: E402
-from workbench.errors import NotEntryError  # noqa: E402
+from workbench.errors import NotFoundError  # noqa: E402
 from workbench.questions.inference_modes import InferenceModesRequest  # noqa: E402
 
 SIZES = {
@@ -91,7 +91,7 @@ def _existing(find: Callable[[str], Entry], name: str, make: Callable[[], Any]) 
     """What the registry has of this name, made first if need be."""
     try:
         return find(name)
-    except NotEntryError:
+    except NotFoundError:
         make()
         return find(name)
 
