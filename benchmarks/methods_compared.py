@@ -172,8 +172,16 @@ def _seed(bench: Workbench, number: int, known: list[str], given: Any, training:
     shape |= {"max_positions": 2 * given.block_size}
     fresh = partial(bench.seed, start, domains=known, vocab_size=given.vocabulary, shape=shape, seed=number)
     _existing(bench.seed, start, fresh)
-    first = {"training": {**training, "num_steps": given.first_steps}, "seed_model": start, "domains": known}
-    _existing(bench.mixture, f"first {number}", partial(bench.train, f"first {number}", method="dense", **first))
+    first: dict[str, Any] = {
+        "training": {**training, "num_steps": given.first_steps},
+        "seed_model": start,
+        "domains": known,
+    }
+    _existing(
+        bench.mixture,
+        f"first {number}",
+        partial(bench.run, "train-joint", name=f"first {number}", method="dense", **first),
+    )
     of_first = partial(bench.seed, name, source="expert", expert=f"first {number}/dense")
     return _existing(bench.seed, name, of_first).name
 
