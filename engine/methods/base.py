@@ -87,6 +87,11 @@ class Method:
         return self.method_of_copy or self.name
 
     @property
+    def learns_trained_weights(self) -> bool:
+        """Whether weights learn that the seed was trained with, or copies of them: they take a lower rate."""
+        return not self.base_is_frozen
+
+    @property
     def artifact_kind(self) -> str:
         """The kind of the artifact of an expert."""
         return "demix-expert"

@@ -26,6 +26,10 @@ def training_flops(shape: Shape, context: int, expert_size: int = 0) -> int:
 class AnchoredMethod(RowMethod):
     """Networks and router rows beside the networks of a seed model."""
 
+    @property
+    def learns_trained_weights(self) -> bool:
+        return True
+
     def starts_as_seed(self, config: Any) -> bool:
         del config
         return True

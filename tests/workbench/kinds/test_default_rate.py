@@ -33,7 +33,7 @@ def coming_seed(session: Session, is_random: bool) -> None:
 
 
 @pytest.mark.parametrize("is_random", [True, False])
-@pytest.mark.parametrize("method", ["dense", "demix", "domain-token", "moe", "lora", "lora-mixed"])
+@pytest.mark.parametrize("method", ["dense", "demix", "anchored", "domain-token", "moe", "lora", "lora-mixed"])
 def test_only_weights_that_were_trained_before_learn_slowly(session: Session, method: str, is_random: bool) -> None:
     coming_seed(session, is_random)
     spec = TrainJoint(name="mix", seed_model="seed", domains=["law"], method=method)

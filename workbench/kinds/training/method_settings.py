@@ -85,7 +85,7 @@ def training_defaults(method: Method, is_pretrained: bool) -> dict[str, Default]
 
     `is_pretrained`: the weights of the seed model did not begin at random here.
     """
-    is_changed = is_pretrained and not method.base_is_frozen
+    is_changed = is_pretrained and method.learns_trained_weights
     rate, steps = default_rate(is_changed), PRETRAINED_STEPS if is_pretrained else NEW_STEPS
     if is_changed:
         source = "the default for weights that were trained before, measured on SmolLM2-135M (docs/real_models.md)"
@@ -160,8 +160,8 @@ def advice(session: Session, spec: Any, method: str, start: RegistryObject, name
     """What to know of a training's settings: those that are chosen and why, or that a rate is known to do harm."""
     chosen = _defaults(session, spec, method, start, names)
     sentences = [f"{_TITLES[name]} {default.value:g}: {default.source}." for name, default in chosen.items()]
-    rate, is_frozen = spec.training.learning_rate, get_method(method).base_is_frozen
-    if "learning_rate" not in names or rate is None or is_frozen or rate <= _TOO_HIGH * TRAINED_RATE:
+    rate, is_new = spec.training.learning_rate, not get_method(method).learns_trained_weights
+    if "learning_rate" not in names or rate is None or is_new or rate <= _TOO_HIGH * TRAINED_RATE:
         return sentences
     seed_model = seed_beneath(session, start)
     if is_random(session, seed_model):
