@@ -40,8 +40,8 @@ def test_a_model_of_the_named_shape_has_the_named_number_of_parameters(name: str
 @pytest.mark.parametrize("entry", OFFERS.values(), ids=list(OFFERS))
 def test_a_method_is_refused_where_the_page_of_families_refuses_it(entry: Mapping[str, Any]) -> None:
     row = next(line for line in FAMILIES.splitlines() if line.startswith(f"| {entry['config']['model_type']} |"))
-    dense, demix, lora, mode, _ = (cell.strip() == "✓" for cell in row.split("|")[2:-1])
-    assert (dense, demix, lora) == (True, True, True)
+    dense, demix, lora, anchored, mode, _ = (cell.strip() == "✓" for cell in row.split("|")[2:-1])
+    assert (dense, demix, lora, anchored) == (True, True, True, True)
     assert mode is ("mode" not in entry.get("not_for", {}))
 
 
