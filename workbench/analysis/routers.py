@@ -59,6 +59,9 @@ def describe_routers(facts: RouterFacts) -> list[str]:
             f"n = {sum(facts.num_held_out):,} tokens; by chance {share(1 / len(facts.experts))}); least for {worst}: "
             f"{share(means[worst])}."
         )
+    if facts.is_anchored and (to_anchor := [chosen[0] for chosen in facts.chosen if chosen]):
+        mean = share(sum(to_anchor) / len(to_anchor))
+        sentences.append(f"For {mean} it is {facts.experts[0]}, beside which the experts were trained.")
     if unmeasured := [name for name in facts.of_domains if name not in means]:
         sentences.append(f"Not measured, without dev text: {listed(unmeasured)}.")
     for row, name in enumerate(facts.experts):

@@ -58,3 +58,20 @@ def test_what_speaks_against_the_routers_is_named() -> None:
         "the routers better.",
         "The condition number of the equations is at most 25 K.",
     ]
+
+
+def test_the_share_of_the_anchor_is_named() -> None:
+    anchored = FACTS.model_copy(
+        update={
+            "experts": ["seed:start", "law", "sea"],
+            "num_read": [],
+            "num_held_out": [0, 100, 100],
+            "accuracy": [None, [0.3, 0.3], [0.2, 0.2]],
+            "chosen": [None, [0.6, 0.3, 0.1], [0.7, 0.1, 0.2]],
+            "cosine": [[0.0, 0.0, 0.0], [0.0, 1.0, 0.2], [0.0, 0.2, 1.0]],
+        }
+    )
+    assert describe_routers(anchored)[2:] == [
+        "For 65 % it is seed:start, beside which the experts were trained.",
+        "The condition number of the rows is at most 25 K.",
+    ]
