@@ -174,7 +174,8 @@ def _require_same_logits(lm: Any, moe: Any) -> None:
     ids = torch.arange(_NUM_CHECKED)[None] % lm.config.vocab_size
     expected, actual = lm.eval()(input_ids=ids).logits, moe(input_ids=ids).logits
     tolerance = max(1e-3, 8 * torch.finfo(lm.dtype).eps)  # sums of experts round in the stored precision
-    if not torch.allclose(expected, actual, atol=tolerance, rtol=tolerance):
+    largest = max(1.0, float(expected.abs().max()))  # what rounds is large: logits are sums, and some of them near 0
+    if not float((expected - actual).abs().max()) <= tolerance * largest:
         raise ModelError(
             f"The family “{family_of(moe)}” computes otherwise than this model of the family “{family_of(lm)}”.", _MIX
         )

@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from engine.errors import ModelError
 from engine.events import Progress
+from engine.methods.moe import checkpoint
 from engine.methods.moe.checkpoint import as_moe
 
 TOLERANCE = 1e-6  # the sums are the same in another order; logits are below 1. Measured: 1.5e-7
@@ -137,3 +138,27 @@ def test_what_the_checkpoint_cannot_express_is_refused(make: Any, words: str) ->
     with pytest.raises(ModelError, match=words) as refused:
         combined(experts, [1] * len(experts))
     assert refused.value.next_step
+
+
+def test_large_logits_round_by_more_and_are_still_those_of_the_model() -> None:
+    """As those of pretrained models, of which some are 36 and others near 0."""
+    lms = [expert("llama", number) for number in (0, 1)]
+    for lm in lms:
+        lm.lm_head.weight.data.mul_(1e5)
+    moe = combined(lms, [1.0, 1.0])
+    assert float(logits(moe).abs().max()) > 1e3
+
+
+def test_a_counterpart_that_computes_otherwise_is_refused_whatever_its_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    lms = [expert("llama", number) for number in (0, 1)]
+    for lm in lms:
+        lm.lm_head.weight.data.mul_(1e5)
+    real = checkpoint._empty
+    monkeypatch.setattr(checkpoint, "_empty", lambda lm, *sizes: _with_other_positions(real(lm, *sizes)))
+    with pytest.raises(ModelError, match="computes otherwise"):
+        combined(lms, [1.0, 1.0])
+
+
+def _with_other_positions(moe: Any) -> Any:
+    moe.model.rotary_emb.inv_freq.mul_(3)
+    return moe
