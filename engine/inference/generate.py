@@ -108,7 +108,7 @@ def generate(
     """
     require_readable(prompt, tokenizer, models, 1)
     if sampling.draw_expert:
-        _require_drawable(gate, sampling)
+        _require_drawable(gate, len(keys), sampling)
     ids, _ = encode_prompt(prompt, tokenizer)
     mixing = Mixing(models, keys, gate, evidence_from)
     require_fits(len(ids), models, 1)
@@ -128,9 +128,9 @@ _CHANGING = (  # options of sampling that make another distribution of an expert
 )
 
 
-def _require_drawable(gate: Gate, sampling: SamplingConfig) -> None:
+def _require_drawable(gate: Gate, num_experts: int, sampling: SamplingConfig) -> None:
     """Raises MixtureError where a token of a drawn expert has not the law of the mixture."""
-    if gate.needs_logprobs:
+    if gate.needs_logprobs and num_experts > 1:
         raise MixtureError(
             "This gate draws no expert (draw_expert): its weights follow from what each expert predicts, "
             "so all of them run.",

@@ -61,7 +61,7 @@ class VllmHost(Host):
         self, plan: GenerationPlan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Iterator[Token | Done]:
         """Generates tokens as the base class does, where the plan says so on vLLM."""
-        if sampling.draw_expert and plan.engine != "own":
+        if sampling.draw_expert and plan.engine != "own" and len(plan.experts) > 1:
             raise MixtureError(
                 "vLLM runs all experts at each token, so none is drawn (draw_expert).",
                 "Leave draw_expert out, or serve without vLLM.",

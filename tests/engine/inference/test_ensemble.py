@@ -258,6 +258,9 @@ def test_a_text_of_drawn_experts_is_repeated_by_its_seed_and_what_changes_its_la
     assert say(ClusterGate([1.0] * 4, tiny_routing(4)))
     with pytest.raises(MixtureError, match="follow from what each expert predicts"):
         say(build_gate(PosteriorGateConfig(), [1.0] * 4))
+    one = SamplingConfig(max_tokens=4, seed=5, draw_expert=True)  # a single expert is always drawn, by any gate
+    group = Ensemble((group_of(elms["sea"], ["sea"]),))
+    assert list(generate(group, ["sea"], build_gate(PosteriorGateConfig(), [1.0]), tiny_tokenizer(), TEXT, one))
     changes = {"temperature": 0.0, "top_p": 0.9, "min_p": 0.1, "repetition_penalty": 1.1, "speculate": True}
     for name, value in changes.items():
         with pytest.raises(MixtureError, match=rf"but there is {name}:"):
