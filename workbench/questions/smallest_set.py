@@ -71,7 +71,7 @@ class SmallestSetRequest(Question[SmallestSet]):
             )
         dev = texts[self.domain]
         test = next((one for one in scored_texts(session, planned, "test") if one.domain == self.domain), None)
-        names = [expert.name for expert in dev.planned.experts]
+        names = [expert.name for expert in dev.planned.experts if expert.weight > 0]  # others add nothing to a mixture
 
         def perplexity_of(text: ScoredText, chosen: Sequence[str]) -> float:
             places = [place for place, one in enumerate(text.planned.experts) if one.name in chosen]
@@ -79,10 +79,12 @@ class SmallestSetRequest(Question[SmallestSet]):
             return mixed_perplexity(session, storage, text.planned.of_experts(places), some)
 
         def test_percent(chosen: Sequence[str]) -> float | None:
-            if test is None or not {*names}.isdisjoint(test.without):
+            if test is None or not is_tested:
                 return None
-            return 100 * (perplexity_of(test, chosen) / perplexity_of(test, names) - 1)
+            return 100 * (perplexity_of(test, chosen) / of_all_on_test - 1)
 
+        is_tested = test is not None and {*names}.isdisjoint(test.without)
+        of_all_on_test = perplexity_of(test, names) if test is not None and is_tested else 0.0
         of_all, num_tried, sets = perplexity_of(dev, names), 0, list[SetOfExperts]()
         for tried in _sets_by_size(names, lambda chosen: perplexity_of(dev, chosen)):
             num_tried += len(tried)

@@ -86,6 +86,17 @@ def test_two_experts_that_know_a_half_each_are_the_smallest_set(scored: dict[str
     assert describe_smallest_set(result)[1] == "Tried: 10 sets, all of these sizes."
 
 
+def test_an_expert_of_weight_0_is_in_no_set(scored: dict[str, dict[str, np.ndarray]]) -> None:
+    assert scored
+    fixed_weights()
+    with transaction() as session:
+        for member in mixtures.mixture_row(session, "four").members:
+            member.weight = 0.0 if member.expert.name == "law" else 1.0
+    result = answer(0)
+    assert result.num_tried == 3
+    assert result.sets[-1].experts == ["sea"]
+
+
 def test_one_is_enough_where_much_may_be_lost(scored: dict[str, dict[str, np.ndarray]]) -> None:
     assert scored
     assert [one.size for one in answer(1000).sets] == [1]
