@@ -85,10 +85,18 @@ class BesideNetwork(Placement):
 
         Text that is drawn from the seed stands for the public text of the paper: every owner of the seed has it.
         """
-        batches = {_SEED: [*_drawn(model.lm).split(_BATCH)]}
-        for key, samples in texts.items():
-            batches[key] = [torch.from_numpy(ids_NT) for one in samples for ids_NT, _ in one.batches(_BATCH)]
-        done, total = 0, sum(ids_NT.numel() for of in batches.values() for ids_NT in of)
+        batches = {
+            key: [torch.from_numpy(ids_NT) for one in samples for ids_NT, _ in one.batches(_BATCH)]
+            for key, samples in texts.items()
+        }
+        length = min(_DRAWN_TOKENS, max_positions(model.lm.config) - 1)
+        total = sum(ids_NT.numel() for of in batches.values() for ids_NT in of) + 2 * _DRAWN_ROWS * (1 + length)
+        done = 0
+        own_NT = torch.empty(0)
+        for ids_NT in _draw(model.lm, length):
+            own_NT, done = ids_NT, done + _DRAWN_ROWS
+            yield Progress(done, total, "tokens", _PHASE)
+        batches = {_SEED: [*own_NT.split(_BATCH)]} | batches
         directions: dict[str, dict[str, Tensor]] = {}
         for key, of_key in batches.items():
             sums: dict[str, Tensor] = {}
@@ -130,9 +138,8 @@ def _add_inputs(model: MultiExpertModel, ids_NT: Tensor, sums: dict[str, Tensor]
             hook.remove()
 
 
-@torch.no_grad()
-def _drawn(lm: Any) -> Tensor:
-    """Text that the seed writes, the same whenever it is drawn: [N, T] after the token that begins a text.
+def _draw(lm: Any, length: int) -> Iterator[Tensor]:
+    """Text that the seed writes, the same whenever it is drawn: [N, T] from the token that begins a text, ever longer.
 
     A configuration may name another vocabulary's tokens.
     """
@@ -140,12 +147,13 @@ def _drawn(lm: Any) -> Tensor:
     begins = next((one for one in named if isinstance(one, int) and 0 <= one < lm.config.vocab_size), 0)
     ids_NT = torch.full((_DRAWN_ROWS, 1), begins)
     generator = torch.Generator().manual_seed(0)
-    with with_rows(Rows.all_to(_SEED, _DRAWN_ROWS)):
-        for _ in range(min(_DRAWN_TOKENS, max_positions(lm.config) - 1)):
+    yield ids_NT
+    for _ in range(length):
+        with torch.no_grad(), with_rows(Rows.all_to(_SEED, _DRAWN_ROWS)):
             logits_NV = lm(input_ids=ids_NT.to(lm.device), use_cache=False).logits[:, -1]
-            next_N1 = torch.multinomial(logits_NV.float().softmax(-1).cpu(), 1, generator=generator)
-            ids_NT = torch.cat([ids_NT, next_N1], dim=1)
-    return ids_NT
+        next_N1 = torch.multinomial(logits_NV.float().softmax(-1).cpu(), 1, generator=generator)
+        ids_NT = torch.cat([ids_NT, next_N1], dim=1)
+        yield ids_NT
 
 
 def network_places(lm: Any) -> Iterator[Place]:

@@ -146,19 +146,18 @@ def _train(
         model = build(config.seed).to(device)
         require_context(model, config.block_size)
         texts = [domain.open() for domain in domains]
-        yield from start_experts(model, texts, config, work.folder)
-        losses = yield from last_losses(
-            train(
-                model,
-                texts,
-                config,
-                work.folder,
-                only_experts=recipe.learns(keys),
-                balanced=method.balanced,
-                watch=(lambda: losses_of(model, keys[0], retained)) if retained else None,
-                sample=TextSampler(model, tokenizer, texts, config),
-            )
+        training = train(  # refuses what cannot be trained on, before anything is read
+            model,
+            texts,
+            config,
+            work.folder,
+            only_experts=recipe.learns(keys),
+            balanced=method.balanced,
+            watch=(lambda: losses_of(model, keys[0], retained)) if retained else None,
+            sample=TextSampler(model, tokenizer, texts, config),
         )
+        yield from start_experts(model, texts, config, work.folder)
+        losses = yield from last_losses(training)
     return model, losses
 
 
