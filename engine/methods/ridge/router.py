@@ -118,9 +118,15 @@ def solve(sums: Iterable[Sums], shrinkage: float, temperature: float = 1.0) -> R
     weights_LHE = torch.linalg.solve(squares_LHH, torch.stack(columns_LHE, -1))
     weights_LHE = weights_LHE / weights_LHE.norm(dim=1, keepdim=True)
     eigenvalues_LH = torch.linalg.eigvalsh(squares_LHH)
-    most_L = eigenvalues_LH[:, -1]
-    least_L = torch.maximum(eigenvalues_LH[:, 0], most_L * torch.finfo(torch.float64).eps)  # rounding may go below 0
-    return Routers(weights_LHE.mT / temperature, most_L / least_L, tuple(num_tokens))
+    condition_L = _condition(eigenvalues_LH[:, -1], eigenvalues_LH[:, 0])
+    return Routers(weights_LHE.mT / temperature, condition_L, tuple(num_tokens))
+
+
+def _condition(most_L: Tensor, least_L: Tensor) -> Tensor:
+    """The ratio of these, finite: the least may round to 0 or below, as with two experts that are alike."""
+    numbers = torch.finfo(torch.float64)
+    most_L = most_L.clamp(min=numbers.tiny / numbers.eps)
+    return most_L / torch.maximum(least_L, most_L * numbers.eps)
 
 
 def trained_routers(rows: Sequence[Tensor], temperature: float = 1.0) -> Routers:
@@ -133,7 +139,7 @@ def trained_routers(rows: Sequence[Tensor], temperature: float = 1.0) -> Routers
     rows_LEH = torch.stack([row_LH.double() for row_LH in rows], dim=1)
     values_LE = torch.linalg.svdvals(rows_LEH)
     weights_LEH = torch.cat([torch.zeros_like(rows_LEH[:, :1]), rows_LEH], dim=1)
-    return Routers(weights_LEH / temperature, values_LE[:, 0] / values_LE[:, -1], ())
+    return Routers(weights_LEH / temperature, _condition(values_LE[:, 0], values_LE[:, -1]), ())
 
 
 def random_routers(shape_LEH: tuple[int, int, int], std: float) -> Routers:
@@ -141,7 +147,7 @@ def random_routers(shape_LEH: tuple[int, int, int], std: float) -> Routers:
     generator = torch.Generator().manual_seed(0)
     weights_LEH = std * torch.randn(shape_LEH, generator=generator, dtype=torch.float64)
     values_LE = torch.linalg.svdvals(weights_LEH)
-    return Routers(weights_LEH, values_LE[:, 0] / values_LE[:, -1], (0,) * shape_LEH[1])
+    return Routers(weights_LEH, _condition(values_LE[:, 0], values_LE[:, -1]), (0,) * shape_LEH[1])
 
 
 def count_choices(moe: Any, samples: Sequence[EvalSample]) -> Iterator[Progress | Tensor]:

@@ -46,8 +46,9 @@ from jobs.kinds.training.averages import (
 )
 from workbench.analysis.changes.retrained_baselines import name_now
 from workbench.analysis.routers import ROUTERS, RouterFacts, describe_routers
+from workbench.errors import BadSpecError
 from workbench.formatting.number_format import pluralize
-from workbench.kinds.training.mixtures import JoinExperts
+from workbench.kinds.training.mixtures import JoinExperts, join_complaints
 from workbench.registry.experts import COMPOSED, domains_of, expert_row
 from workbench.registry.mixtures import create_mixture
 from workbench.specs.requests import MixtureSpec
@@ -83,6 +84,8 @@ def _counting(expert: str) -> str:
 def _join(work: Work, spec: JoinExperts) -> JobRun:
     with work.reading() as session:
         rows = [expert_row(session, name) for name in spec.experts]
+        if complaints := join_complaints(session, spec):  # of experts that were still to come
+            raise BadSpecError(complaints)
         require_one_tokenizer(rows)
         if spec.average_rest:
             require_averageable(rows)

@@ -175,6 +175,12 @@ def test_what_cannot_be_an_anchor_is_refused(tmp_path: Path) -> None:
             METHOD.build(tmp_path / config.model_type, ["law"])
 
 
+@pytest.mark.parametrize("row", [0.0, 1.0])
+def test_rows_that_are_alike_have_a_condition_that_can_be_written(row: float) -> None:
+    routers = trained_routers([torch.full((2, 4), row)] * 2)
+    assert bool(routers.condition_L.isfinite().all())
+
+
 def test_rows_of_different_seeds_are_refused() -> None:
     with pytest.raises(ModelError, match="different numbers of layers or widths"):
         trained_routers([torch.ones(2, 4), torch.ones(3, 4)])

@@ -152,7 +152,8 @@ class JoinExperts(Spec):
         return self
 
 
-def _join_complaints(session: Session, spec: JoinExperts) -> list[str]:
+def join_complaints(session: Session, spec: JoinExperts) -> list[str]:
+    """Why these experts cannot be joined; of experts that a job still makes, only that job's end shows it."""
     from engine.methods.registry import method_of  # here, since a spec is read without the registry
     from workbench.schema.names import find_row
     from workbench.schema.tables import Expert
@@ -167,7 +168,9 @@ def _join_complaints(session: Session, spec: JoinExperts) -> list[str]:
             complaints.append(f"“{name}” cannot become a part of one model: it {because}.")
         elif row.domain_id is None and not row.config.get("domains") and not method.has_rows:
             complaints.append(f"“{name}” has no training text here, which its router is solved from: leave it out.")
-    is_anchored, num_networks = bool(with_rows) and all(with_rows), len(spec.experts)
+    if len(with_rows) < len(spec.experts):
+        return complaints
+    is_anchored, num_networks = all(with_rows), len(spec.experts)
     if any(with_rows) and not is_anchored:
         complaints.append("Some of these experts have rows of a router from their training, others have none.")
     elif is_anchored:
@@ -187,7 +190,7 @@ JOIN_EXPERTS = Kind(
     creates=lambda spec: [("expert", spec.expert), ("mixture", spec.name)],
     requires=lambda spec: named("expert", *spec.experts),
     reads=no_path,
-    complaints=_join_complaints,
+    complaints=join_complaints,
     command="mixture join NAME",
     link=expert_link("See the joined model"),
 )
