@@ -18,6 +18,7 @@ from tests.journeys.test_export import logits_of, our_logits
 from ui.cli.app import main
 from workbench.analysis.routers import RouterFacts, facts_of
 from workbench.errors import BadSpecError
+from workbench.kinds.training.mixtures import JoinExperts, join_complaints
 from workbench.registry import experts
 from workbench.registry.database import reading
 from workbench.schema.tables import Artifact
@@ -228,3 +229,10 @@ def test_full_models_of_one_seed_are_joined_where_their_rest_is_averaged(trained
         done(trained({"kind": "evaluate", "mixture": mixture, "block_size": 32, "max_tokens": 400}))
     before, after = perplexities("start")["start/joined"], perplexities("btx")["btx/dense"]
     assert all(after[domain] < before[domain] for domain in ("court", "kitchen"))
+
+
+@pytest.mark.usefixtures("home")
+def test_experts_that_a_job_still_makes_are_judged_when_they_exist() -> None:
+    spec = JoinExperts(name="later", experts=["coming/court"], top_k=2)  # anchored, it has a network beside the seed's
+    with reading() as session:
+        assert join_complaints(session, spec) == []
